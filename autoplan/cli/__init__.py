@@ -1,0 +1,1 @@
+"""The command line: parses, calls, renders; one command a file."""

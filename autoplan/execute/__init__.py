@@ -1,0 +1,1 @@
+"""Running a plan: communicators, exchanges, launch, training. Needs torch."""

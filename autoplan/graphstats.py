@@ -1,0 +1,99 @@
+"""What the search and the prices know of a graph and of its partitions. Frozen, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoplan.opgraph import Axis, State
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSizes:
+    """Rows of one rank's shard.
+
+    Attributes:
+        owned_rows: by base or index axis, the rows this rank owns (edges live with their destination's owner).
+        halo_rows: by base axis, rows of other owners that its edges read (absent: none).
+        sent_rows: node rows this rank sends to all peers in one halo exchange.
+    """
+
+    owned_rows: Mapping[str, int]
+    halo_rows: Mapping[str, int]
+    sent_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """One partition of one graph, measured.
+
+    Attributes:
+        parts: number of ranks; method: ``metis``, ``given`` or ``single``; seed: what it was made with.
+        cut_edges: edges whose ends have different owners.
+        shards: one entry per rank.
+    """
+
+    parts: int
+    method: str
+    seed: int
+    cut_edges: int
+    shards: tuple[ShardSizes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStats:
+    """Sizes of a graph.
+
+    Attributes:
+        rows: by base or index axis, the rows of the whole graph.
+        max_in_degree, mean_in_degree: of the nodes; isolated_nodes: neither end of any edge.
+        attribute_bytes: by graph attribute.
+        partitions: by number of parts.
+    """
+
+    rows: Mapping[str, int]
+    max_in_degree: int
+    mean_in_degree: float
+    isolated_nodes: int
+    attribute_bytes: Mapping[str, int]
+    partitions: Mapping[int, PartitionStats]
+
+
+def axis_rows(
+    axes: Mapping[str, Axis], stats: GraphStats, state: State, shard: ShardSizes | None
+) -> dict[str, float]:
+    """Rows of every axis on one rank in a state: whole in R (and S), the shard's own in O, own + halo in H.
+
+    Derived axes follow their parts; an ``other`` axis has no place in a partition and always has its whole size.
+    Sizes of ``select`` axes are estimates: the share of rows seen on the samples times the parent's rows.
+    """
+    whole = {name: float(rows) for name, rows in stats.rows.items()}
+    if state in ("R", "S") or shard is None:
+        base = whole
+    else:
+        base = {name: float(shard.owned_rows.get(name, rows)) for name, rows in stats.rows.items()}
+        if state == "H":
+            base = {name: rows + shard.halo_rows.get(name, 0) for name, rows in base.items()}
+    rows: dict[str, float] = {}
+
+    def of(name: str) -> float:
+        if name in rows:
+            return rows[name]
+        axis = axes[name]
+        if axis.kind in ("base", "index"):
+            value = base[name]
+        elif axis.kind == "concat":
+            value = sum(of(part) for part in axis.parts)
+        elif axis.kind == "select":
+            parent = axes[axis.parts[0]]
+            parent_whole = parent.rows.evaluate(whole)
+            share = axis.rows.evaluate(whole) / parent_whole if parent_whole else 0.0
+            value = share * of(axis.parts[0])
+        else:
+            value = axis.rows.evaluate(whole)
+        rows[name] = value
+        return value
+
+    for name in axes:
+        of(name)
+    return rows

@@ -1,0 +1,292 @@
+"""The operator dataflow graph: what the search, the prices and the reader see of a traced program. No torch.
+
+An `OpGraph` is a list of `Op`s in program order and the `TensorMeta`s between them. Tensor names are in single
+assignment: an in-place op reads ``v5`` and writes ``v5.1``. Sizes are `Polynomial`s in the rows of `Axis`es, so that
+one graph serves every graph size and every shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+State = Literal["R", "O", "H", "S"]
+"""How a tensor lies on a group (DESIGN 4): replicated, owned rows, owned + halo rows, partial sum."""
+
+Role = Literal["node", "edge", "graph", "feature", "const"]
+NODE, EDGE = "node", "edge"
+"""Names of the base axes of a homogeneous graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """A sum of monomials ``coefficient * product(symbols)``; symbols are axis names, a constant has none."""
+
+    terms: tuple[tuple[float, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, coefficient: float, *symbols: str) -> Polynomial:
+        """One monomial; zero gives the empty sum."""
+        return cls(((float(coefficient), tuple(sorted(symbols))),) if coefficient else ())
+
+    @classmethod
+    def _from(cls, pairs: Iterable[tuple[float, tuple[str, ...]]]) -> Polynomial:
+        total: dict[tuple[str, ...], float] = {}
+        for coefficient, symbols in pairs:
+            total[symbols] = total.get(symbols, 0.0) + coefficient
+        return cls(tuple((c, s) for s, c in sorted(total.items()) if c))
+
+    def __add__(self, other: Polynomial | float) -> Polynomial:
+        right = other if isinstance(other, Polynomial) else Polynomial.of(other)
+        return self._from((*self.terms, *right.terms))
+
+    def __mul__(self, other: Polynomial | float) -> Polynomial:
+        right = other if isinstance(other, Polynomial) else Polynomial.of(other)
+        return self._from(
+            (a * b, tuple(sorted((*s, *t)))) for a, s in self.terms for b, t in right.terms
+        )
+
+    def evaluate(self, rows: Mapping[str, float]) -> float:
+        """The value where axis ``name`` has ``rows[name]`` rows. Raises KeyError for an axis without rows."""
+        total = 0.0
+        for coefficient, symbols in self.terms:
+            for symbol in symbols:
+                coefficient *= rows[symbol]
+            total += coefficient
+        return total
+
+    def __str__(self) -> str:
+        return " + ".join("*".join([f"{c:g}", *s]) for c, s in self.terms) or "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One thing that tensor dimensions count. Two dimensions on one axis are aligned row for row.
+
+    Attributes:
+        name: ``node``, ``edge`` (base); ``select(v12)`` (the rows of ``parts[0]`` where mask v12 holds);
+            ``concat(select(v12),node)`` (parts in order); any other name for ``other``.
+        role: what its rows are.
+        kind: ``base`` axes have rows given by the graph and a place in a partition; ``index`` axes are positions of a
+            graph attribute that lists nodes (``train_idx``), owned where the listed node is; ``select`` and ``concat``
+            follow from their parts; ``other`` has a size but no place in a partition (R only).
+        parts: the axes a derived axis is made of.
+        rows: number of rows, as a polynomial in base axes (for ``select``: the share seen on the samples).
+    """
+
+    name: str
+    role: Role
+    kind: Literal["base", "index", "select", "concat", "other"]
+    parts: tuple[str, ...] = ()
+    rows: Polynomial = Polynomial()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInto:
+    """The values of an integer tensor are positions along an axis.
+
+    Attributes:
+        axis: the axis pointed into (``node``).
+        ends: which end of a relation: ``src`` (an owned or a halo row), ``dst`` or ``self`` (always an owned row),
+            ``any`` (could be any row: R only). One entry, or one per row of dimension 0 (``edge_index``: src, dst).
+
+    In state R values are global positions; in state O they are local ones: owned rows first, then halo rows.
+    """
+
+    axis: str
+    ends: tuple[Literal["src", "dst", "self", "any"], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """One tensor of the program.
+
+    Attributes:
+        name: single-assignment name, ``v12`` or ``v12.1`` (the second version of v12).
+        dims: per dimension an axis name, or its fixed size.
+        dtype: torch's name without the prefix, ``float32``.
+        origin: where it comes from.
+        source: graph attribute (input), or the model's own name (parameter, buffer).
+        requires_grad: a gradient may be asked of it.
+        reaches_loss: a gradient of the loss does reach it (False: nothing of it crosses in backward).
+        index: set when its values are positions along an axis.
+        states: the states it may lie in; inputs may be loaded in any of them.
+    """
+
+    name: str
+    dims: tuple[str | int, ...]
+    dtype: str
+    origin: Literal["input", "parameter", "buffer", "constant", "op"]
+    source: str | None = None
+    requires_grad: bool = False
+    reaches_loss: bool = False
+    index: IndexInto | None = None
+    states: tuple[State, ...] = ("R",)
+
+    @property
+    def elements(self) -> Polynomial:
+        """Number of elements, as a polynomial in its axes' rows."""
+        total = Polynomial.of(1)
+        for dim in self.dims:
+            total = total * (Polynomial.of(dim) if isinstance(dim, int) else Polynomial.of(1, dim))
+        return total
+
+    @property
+    def bytes(self) -> Polynomial:
+        """Size in bytes, as a polynomial in its axes' rows."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "int64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "float32": 4,
+    "int32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an op asks of a device, in one direction.
+
+    Attributes:
+        kind: how it is priced: ``dense`` (matrix product), ``gather``, ``scatter``, ``spmm``, ``elementwise``,
+            ``reduce``, ``random``, ``sort``, ``view`` (no data moves), ``other``.
+        flops, bytes_read, bytes_written: totals, as polynomials in axis rows.
+        nnz: rows gathered or scattered; row_width_bytes: bytes of one such row. Zero elsewhere.
+    """
+
+    kind: Literal[
+        "dense",
+        "gather",
+        "scatter",
+        "spmm",
+        "elementwise",
+        "reduce",
+        "random",
+        "sort",
+        "view",
+        "other",
+    ]
+    flops: Polynomial = Polynomial()
+    bytes_read: Polynomial = Polynomial()
+    bytes_written: Polynomial = Polynomial()
+    nnz: Polynomial = Polynomial()
+    row_width_bytes: Polynomial = Polynomial()
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective that an op's kernel issues itself: ``elements`` of ``dtype`` in an all-reduce.
+
+    ``forward`` and ``backward`` count how often it is issued in each direction of one training step.
+    """
+
+    elements: int
+    dtype: str
+    forward: int = 1
+    backward: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpStrategy:
+    """One way to run an op on a group.
+
+    Attributes:
+        name: unique within the op: ``R``, ``O``, ``H``, ``S`` (linear in a partial sum) or a rule's own.
+        inputs: the state each of the op's inputs must be in.
+        outputs: the state each output is in.
+        rows: whose row counts replace sizes in shape arguments: R, O or H. Sizes used as values stay global.
+        kernel: ``local`` calls the recorded op on the local tensors; other names are in `autoplan.program.kernels`.
+        collectives: what the kernel issues itself.
+    """
+
+    name: str
+    inputs: tuple[State, ...]
+    outputs: tuple[State, ...]
+    rows: State
+    kernel: str = "local"
+    collectives: tuple[Collective, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One node of the traced program.
+
+    Attributes:
+        index: position among the steps of the program (not all steps are ops).
+        name: ``aten.mm.default``; ``guard`` and ``size`` for Python's reads that constrain states.
+        module: path of the module that called it, ``convs.0.lin``; where: ``file.py:12 in forward``.
+        inputs: tensor names; an input may stand for a size that is read as a value.
+        outputs: tensor names.
+        rule: the rule that covers it, or None: it runs replicated and is listed as unknown.
+        forward, backward: work (backward None: no gradient passes through it).
+        saved: tensors kept from forward to backward because of this op.
+        strategies: at least ``R``.
+    """
+
+    index: int
+    name: str
+    module: str
+    where: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    rule: str | None
+    forward: Work
+    backward: Work | None
+    saved: tuple[str, ...]
+    strategies: tuple[OpStrategy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpGraph:
+    """A traced program as data.
+
+    Attributes:
+        ops: in program order; tensors and axes: by name.
+        outputs: names of the returned tensors, the loss first when there is one (``has_loss``).
+        training: recorded in training mode.
+        generality: ``general`` for any graph size, or ``concrete`` with the ``reason``.
+        single_only: why no strategy may rewrite this program (an opaque Python function), or None.
+    """
+
+    ops: tuple[Op, ...]
+    tensors: Mapping[str, TensorMeta]
+    axes: Mapping[str, Axis]
+    outputs: tuple[str, ...]
+    has_loss: bool
+    training: bool
+    generality: Literal["general", "concrete"] = "general"
+    reason: str | None = None
+    single_only: str | None = None
+
+    @property
+    def unknown_ops(self) -> tuple[Op, ...]:
+        """Ops that no rule covers; they run replicated and are priced by their tensors' sizes."""
+        return tuple(op for op in self.ops if op.rule is None)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Ops as nodes (attributes ``name``, ``module``, ``kind``), one edge per tensor (``tensor``)."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        producer: dict[str, int] = {}
+        for op in self.ops:
+            graph.add_node(op.index, name=op.name, module=op.module, kind=op.forward.kind)
+            for name in op.inputs:
+                if name in producer:
+                    graph.add_edge(producer[name], op.index, tensor=name)
+            producer.update((name, op.index) for name in op.outputs)
+        return graph

@@ -1,0 +1,1 @@
+"""Cutting a graph: METIS, halo maps, shards."""

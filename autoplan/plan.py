@@ -1,0 +1,182 @@
+"""A plan as data: versioned JSON, frozen, no torch. `autoplan.api.Plan` adds what needs torch.
+
+The dataclasses are checked by pydantic where a file is read (`PlanData.from_json`); inside the program they are plain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autoplan.opgraph import State
+
+PLAN_VERSION = 1
+Strategy = Literal["single", "data", "model", "pipeline", "hybrid"]
+Status = Literal["optimal", "feasible", "heuristic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A predicted number: the value, and between what it is expected."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the simulator expects of one training step.
+
+    Attributes:
+        step_seconds: one step, all ranks.
+        peak_bytes: tensor memory at its highest, per device in rank order.
+        communication_bytes: payload handed to collectives in one training step, per device in rank order: what a rank
+            sends to others in an exchange of rows, the tensor in an all-reduce. Exact.
+        compute_seconds, communication_seconds: what step_seconds is made of.
+    """
+
+    step_seconds: Range
+    peak_bytes: tuple[Range, ...]
+    communication_bytes: tuple[int, ...]
+    compute_seconds: float
+    communication_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpChoice:
+    """The strategy one op runs with (``strategy`` names an `OpStrategy` of that op)."""
+
+    op: int
+    name: str
+    module: str
+    strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTransition:
+    """Tensor ``tensor`` is brought from a state to another by an exchange, once per step."""
+
+    tensor: str
+    source: State
+    target: State
+    exchange: str
+    forward_bytes: tuple[int, ...]
+    backward_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySheet:
+    """Where one device's tensor memory goes, in bytes. ``total`` includes ``head_room``."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    messages: float
+    inputs: float
+    transient: float
+    buffers: float
+    head_room: float
+    capacity: float | None
+
+    @property
+    def peak(self) -> float:
+        """Everything but the head-room."""
+        return (
+            self.weights
+            + self.gradients
+            + self.optimizer
+            + self.activations
+            + self.messages
+            + self.inputs
+            + self.transient
+            + self.buffers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A contiguous part of the op order on one group of devices (ranks)."""
+
+    devices: tuple[int, ...]
+    choices: tuple[OpChoice, ...]
+    transitions: tuple[PlannedTransition, ...]
+    inputs: tuple[tuple[str, State], ...]
+    memory: tuple[MemorySheet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A candidate: its price, or the reason it was rejected. The chosen one is listed too."""
+
+    name: str
+    strategy: Strategy
+    devices: int
+    step_seconds: float | None
+    peak_bytes: float | None
+    lower_bound_seconds: float | None
+    reason: str | None
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """Hex digests of what a plan was made for."""
+
+    model: str
+    graph: str
+    devices: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """One rank of the plan: the device's profile by name, its host, and its memory limit in bytes."""
+
+    rank: int
+    profile: str
+    kind: str
+    host: int
+    memory_bytes: int | None
+    torch_device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUse:
+    """How the graph is cut: enough to make the same partition again."""
+
+    method: str
+    parts: int
+    seed: int
+    cut_edges: int
+    owned_nodes: tuple[int, ...]
+    halo_nodes: tuple[int, ...]
+    owned_edges: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanData:
+    """The whole answer. Field order is the JSON's order; no timings, no paths, no dates."""
+
+    version: int
+    autoplan_version: str
+    strategy: Strategy
+    forced: bool
+    exact: bool
+    status: Status
+    gap: float
+    deterministic: bool
+    objective: str
+    optimizer: str
+    loss: str
+    generality: str
+    generality_reason: str | None
+    devices_text: str
+    devices: tuple[DeviceUse, ...]
+    partition: PartitionUse | None
+    stages: tuple[StagePlan, ...]
+    predicted: Prediction
+    alternatives: tuple[Alternative, ...]
+    unknown_ops: tuple[str, ...]
+    notes: tuple[str, ...]
+    fingerprints: Fingerprints

@@ -1,0 +1,1 @@
+"""Prices: the cost table, collectives, the memory sheet."""

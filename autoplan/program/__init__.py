@@ -1,0 +1,1 @@
+"""The traced program: steps, guards, code generation, kernels of sharded execution. Needs torch."""

@@ -1,0 +1,1 @@
+"""Plans and results for people."""

@@ -1,0 +1,1 @@
+"""The search: strategies, blocks, the ILP, the exhaustive solver, candidates."""

@@ -1,0 +1,1 @@
+"""autoplan's built-in plugin for CPU devices."""
