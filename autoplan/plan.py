@@ -97,12 +97,23 @@ class MemorySheet:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """A contiguous part of the op order on one group of devices (ranks)."""
+    """A contiguous part of the op order on one group of devices (ranks).
+
+    Attributes:
+        devices: ranks; choices: one per op; transitions: what crosses, once per step each.
+        inputs: graph attributes and the states they are loaded in.
+        parameters, buffers, attributes: the model's own names of what every rank of the stage holds; attributes are
+            plain tensors that are neither.
+        memory: one sheet per rank.
+    """
 
     devices: tuple[int, ...]
     choices: tuple[OpChoice, ...]
     transitions: tuple[PlannedTransition, ...]
     inputs: tuple[tuple[str, State], ...]
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    attributes: tuple[str, ...]
     memory: tuple[MemorySheet, ...]
 
 
