@@ -1,0 +1,44 @@
+# Every target does its own set-up in .venv, from a bare clone, and is quick the second time.
+#
+#   make demo            plan a GCN, train it on two CPU workers, verify it
+#   make test            formatting, lint, types, layers, tests
+#   make accept ISSUE=2  what the issue says the project must show; without ISSUE: the stored results
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test accept clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup: $(INSTALLED)
+
+# The stamp is written last, so an interrupted installation is repeated; the requirements alone make it stale.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "autoplan needs Python 3.11 or later; say which one: make PYTHON=python3.12")'
+	@echo "setting up $(VENV) (minutes the first time)" >&2
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m autoplan demo
+
+# pytest is last: its closing line is the last line of a green run.
+test: $(INSTALLED)
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+accept: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.accept $(if $(ISSUE),--issue $(ISSUE))
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

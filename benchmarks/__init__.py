@@ -1,0 +1,1 @@
+"""What backs the project's figures and claims; not part of the distribution."""

@@ -1,0 +1,43 @@
+"""Shared by all tests: one thread per process, fixed seeds, and where data lies."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# Before torch is imported anywhere: the suite runs on two processes, and tests start workers of their own.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Seeds Python, NumPy and, where a test's module has imported it, torch."""
+    random.seed(0)
+    np.random.seed(0)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "manual_seed"):
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """Where the shared data lies: AUTOPLAN_DATA, or ../shared/data beside the checkout. Skips where it is absent."""
+    path = Path(os.environ.get("AUTOPLAN_DATA", ROOT.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"no data in {path}; set AUTOPLAN_DATA")
+    return path
