@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "autoplan needs Python 3.11 or later; say which one: make PYTHON=python3.12")'
 	@echo "setting up $(VENV) (minutes the first time)" >&2
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
 demo: $(INSTALLED)
