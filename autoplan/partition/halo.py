@@ -143,8 +143,8 @@ def find_halos(ownership: Ownership, edge_indices: Mapping[str, NDArray[np.integ
         reads = owner[destination]
         cut = np.flatnonzero(owner[source] != reads)
         # one number per cut edge that sorts by (rank that reads, owner of the source, source)
-        found.append(_distinct(reads[cut] * total + ownership.position[source[cut]]))
-    keys = _distinct(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+        found.append(distinct(reads[cut] * total + ownership.position[source[cut]]))
+    keys = distinct(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
     reader, position = np.divmod(keys, max(total, 1))
     nodes = ownership.nodes[position]
     start = np.searchsorted(reader, np.arange(ownership.parts + 1))
@@ -228,6 +228,14 @@ def check_nodes(axis: str, nodes: NDArray[np.integer], total: int) -> None:
         )
 
 
+def distinct(keys: IntArray) -> IntArray:
+    """The distinct keys, ascending. numpy's ``unique`` hashes, which takes eighty times as long on ten million."""
+    ordered = np.sort(keys)
+    first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
 def _group(ranks: IntArray, parts: int) -> tuple[IntArray, IntArray]:
     """Positions sorted by rank, ascending within a rank, and where each rank's begin: [n], [P + 1]."""
     # numpy's stable sort of 16-bit integers is a radix sort, ten times faster than that of 64-bit ones
@@ -236,14 +244,6 @@ def _group(ranks: IntArray, parts: int) -> tuple[IntArray, IntArray]:
     start = np.zeros(parts + 1, dtype=np.int64)
     np.cumsum(np.bincount(ranks, minlength=parts), out=start[1:])
     return order, start
-
-
-def _distinct(keys: IntArray) -> IntArray:
-    """The distinct keys, ascending. numpy's ``unique`` hashes, which takes eighty times as long on ten million."""
-    ordered = np.sort(keys)
-    first = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
 
 
 def _local_edges(
