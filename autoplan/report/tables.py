@@ -1,0 +1,160 @@
+"""The tables of a plan's explanation: candidates, memory, communication, partition, states. No torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoplan.plan import Alternative, MemorySheet, PartitionUse, PlanData
+from autoplan.report.units import count, percent, seconds, size
+
+RANKS_SHOWN = 6
+"""With more ranks than this a table shows the least, the mean and the most instead of a column for each."""
+
+MODULES_SHOWN = 24
+"""With more modules than this, modules are shown by the first part of their path."""
+
+_SHEET: tuple[tuple[str, Callable[[MemorySheet], float]], ...] = (
+    ("weights", lambda sheet: sheet.weights),
+    ("gradients", lambda sheet: sheet.gradients),
+    ("optimizer", lambda sheet: sheet.optimizer),
+    ("activations kept", lambda sheet: sheet.activations),
+    ("messages", lambda sheet: sheet.messages),
+    ("graph", lambda sheet: sheet.inputs),
+    ("transient", lambda sheet: sheet.transient),
+    ("buffers", lambda sheet: sheet.buffers),
+    ("peak", lambda sheet: sheet.peak),
+    ("head-room", lambda sheet: sheet.head_room),
+)
+
+
+def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        right = column in numbers
+        table.add_column(column, justify="right" if right else "left", no_wrap=right)
+    return table
+
+
+def _rank_columns(plan: PlanData) -> list[str]:
+    if len(plan.devices) > RANKS_SHOWN:
+        return ["least", "mean", "most"]
+    return [f"rank {use.rank}" for use in plan.devices]
+
+
+def _by_rank(values: Sequence[float], show: Callable[[float], str]) -> list[str]:
+    if len(values) > RANKS_SHOWN:
+        return [show(min(values)), show(sum(values) / len(values)), show(max(values))]
+    return [show(value) for value in values]
+
+
+def candidates(alternatives: Sequence[Alternative]) -> Table:
+    """Every candidate with its price, against the chosen one, or the reason it was rejected."""
+    numbers = ("devices", "step", "peak", "against")
+    table = _table("candidate", *numbers, "verdict", numbers=numbers)
+    chosen = next((a.step_seconds for a in alternatives if a.chosen), None)
+    for alternative in alternatives:
+        price = alternative.step_seconds
+        ratio = f"{price / chosen:.2f} x" if price is not None and chosen else ""
+        verdict = "chosen" if alternative.chosen else alternative.reason or ""
+        table.add_row(
+            alternative.name,
+            str(alternative.devices),
+            "" if price is None else seconds(price),
+            "" if alternative.peak_bytes is None else size(alternative.peak_bytes),
+            ratio,
+            verdict,
+        )
+    return table
+
+
+def memory(plan: PlanData) -> RenderableType:
+    """What fills each device, one row a kind, with the capacity it must fit."""
+    columns = _rank_columns(plan)
+    table = _table("", *columns, numbers=columns)
+    sheets = [sheet for stage in plan.stages for sheet in stage.memory]
+    for name, of in _SHEET:
+        if name == "peak":
+            table.add_section()
+        table.add_row(name, *_by_rank([of(sheet) for sheet in sheets], size))
+    capacities = [sheet.capacity for sheet in sheets if sheet.capacity is not None]
+    if len(capacities) == len(sheets):
+        table.add_row("capacity", *_by_rank(capacities, size))
+    kinds = Counter(use.profile for use in plan.devices)
+    devices = ", ".join(f"{number} x {profile}" for profile, number in kinds.items())
+    return Group(table, Text(f"devices: {devices}"))
+
+
+def communication(plan: PlanData) -> Table:
+    """Each transition's payload, forward and backward, and what is left: gradients and reductions inside ops."""
+    columns = _rank_columns(plan)
+    table = _table("tensor", "exchange", *columns, numbers=columns)
+    rest = [float(total) for total in plan.predicted.communication_bytes]
+    for stage in plan.stages:
+        for transition in stage.transitions:
+            what = f"{transition.exchange} {transition.source}→{transition.target}"
+            for direction, values in (
+                ("forward", transition.forward_bytes),
+                ("backward", transition.backward_bytes),
+            ):
+                if not any(values):
+                    continue
+                table.add_row(transition.tensor, f"{what}, {direction}", *_by_rank(values, size))
+                for rank, value in zip(stage.devices, values, strict=True):
+                    rest[rank] -= value
+    table.add_row("parameters", "gradients, and reductions inside ops", *_by_rank(rest, size))
+    table.add_section()
+    table.add_row("", "all", *_by_rank(plan.predicted.communication_bytes, size))
+    return table
+
+
+def partition(use: PartitionUse) -> RenderableType:
+    """Owned nodes, edges and halo of every rank, and the edges that cross."""
+    edges = sum(use.owned_edges)
+    share = use.cut_edges / edges if edges else 0.0
+    summary = Text(
+        f"{use.method}, {count(use.parts, 'part')}, seed {use.seed}: "
+        f"{use.cut_edges:,} of {count(edges, 'edge')} cross ({percent(share)})"
+    )
+    many = use.parts > RANKS_SHOWN
+    columns = ["least", "mean", "most"] if many else [f"rank {r}" for r in range(use.parts)]
+    table = _table("", *columns, numbers=columns)
+    rows = (
+        ("nodes owned", use.owned_nodes),
+        ("edges owned", use.owned_edges),
+        ("halo nodes", use.halo_nodes),
+    )
+    for name, values in rows:
+        table.add_row(name, *_by_rank(values, lambda value: f"{value:,.0f}"))
+    return Group(summary, table)
+
+
+def states(plan: PlanData) -> RenderableType:
+    """In which state each module's ops run."""
+    tables: list[RenderableType] = []
+    for position, stage in enumerate(plan.stages):
+        if len(stage.devices) == 1:
+            text = f"one device holds everything: all {count(len(stage.choices), 'op')} in R"
+            tables.append(Text(text))
+            continue
+        paths = {choice.module for choice in stage.choices}
+        short = len(paths) > MODULES_SHOWN
+        ops: dict[str, Counter[str]] = {}
+        for choice in stage.choices:
+            path = choice.module.split(".")[0] if short else choice.module
+            ops.setdefault(path or "(model)", Counter())[choice.strategy] += 1
+        table = _table("module", "ops", "states", numbers=("ops",))
+        for path, strategies in ops.items():
+            shown = ", ".join(f"{name} {number}" for name, number in strategies.most_common())
+            table.add_row(path, str(strategies.total()), shown)
+        if len(plan.stages) > 1:
+            tables.append(Text(f"stage {position}, ranks {', '.join(map(str, stage.devices))}"))
+        tables.append(table)
+    if any(len(stage.devices) > 1 for stage in plan.stages):
+        tables.append(Text("O: owned rows; H: owned and halo rows; R: everything; S: partial sums"))
+    return Group(*tables)

@@ -1,0 +1,146 @@
+"""A plan as plain text at 100 columns: what was chosen, why, what it costs and how each part runs. No torch."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from autoplan.plan import Alternative, PlanData
+from autoplan.report import tables
+from autoplan.report.units import count, percent, seconds, seconds_range, size
+
+WIDTH = 100
+
+
+def explain(plan: PlanData) -> str:
+    """The whole plan for a reader, the answer first."""
+    sections: list[tuple[str, RenderableType]] = [
+        ("Plan", _lines(headline(plan), *reasons(plan))),
+        ("Candidates", tables.candidates(plan.alternatives)),
+        ("Predicted step", _lines(*prediction(plan))),
+        ("Memory per device", tables.memory(plan)),
+    ]
+    if len(plan.devices) > 1:
+        sections.append(("Communication per step, payload sent", tables.communication(plan)))
+    if plan.partition is not None:
+        sections.append(("Partition", tables.partition(plan.partition)))
+    sections.append(("States by module", tables.states(plan)))
+    sections.append(("Basis", _lines(*basis(plan))))
+    if plan.notes:
+        sections.append(("Notes", _lines(*plan.notes)))
+    return render(*sections)
+
+
+def render(*sections: tuple[str, RenderableType]) -> str:
+    """Titled sections as plain text of at most `WIDTH` columns, without trailing spaces or colour."""
+    buffer = StringIO()
+    console = Console(file=buffer, width=WIDTH, color_system=None, force_terminal=False)
+    for title, body in sections:
+        console.print(Text(title))
+        console.print(Padding(body, (0, 0, 1, 2)))
+    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _lines(*lines: str) -> Group:
+    return Group(*(Text(line) for line in lines))
+
+
+def headline(plan: PlanData) -> str:
+    """Strategy, devices, exactness and how sure the search is, in one sentence."""
+    exact = "exact" if plan.exact else "not exact"
+    where = f"{count(len(plan.devices), 'device')} ({plan.devices_text})"
+    sure = {
+        "optimal": "proven optimal for these prices",
+        "feasible": f"at most {percent(plan.gap)} from the best",
+        "heuristic": "found by a heuristic, without a bound",
+    }[plan.status]
+    return f"{plan.strategy} on {where}: {exact}, {sure}"
+
+
+def reasons(plan: PlanData) -> list[str]:
+    """Why this strategy: forced or cheapest, and what each priced rival would take."""
+    if plan.forced:
+        lines = [f'chosen because strategy="{plan.strategy}" was asked for']
+    else:
+        priced = [a for a in plan.alternatives if a.step_seconds is not None]
+        measure = {"time": "least predicted step time", "memory": "least peak memory"}.get(
+            plan.objective, f"least {plan.objective}"
+        )
+        lines = [f"chosen for the {measure} of {count(len(priced), 'priced candidate')}"]
+    chosen = next((a for a in plan.alternatives if a.chosen), None)
+    for rival in plan.alternatives:
+        if chosen is not None and rival is not chosen and rival.step_seconds is not None:
+            lines.append(against(chosen, rival))
+    if not plan.deterministic:
+        lines.append("the search was stopped by the clock: another run may plan differently")
+    return lines
+
+
+def against(chosen: Alternative, rival: Alternative) -> str:
+    """The chosen candidate beside a rival, both predicted; says plainly when one device is faster."""
+    mine, theirs = chosen.step_seconds, rival.step_seconds
+    if mine is None or theirs is None:
+        raise ValueError("both candidates need a price")
+    prices = f"{seconds(theirs)} against {seconds(mine)} a step"
+    if mine == theirs:
+        return f"{rival.name} would take the same {seconds(mine)} a step"
+    single_wins = (chosen.devices == 1) == (mine < theirs)
+    if single_wins and min(chosen.devices, rival.devices) == 1 < max(chosen.devices, rival.devices):
+        speed = faster(max(mine, theirs) / min(mine, theirs))
+        return f"one device is {speed}: {rival.name} would take {prices}"
+    if theirs < mine:
+        return f"{rival.name} would be {faster(mine / theirs)}: {prices}"
+    return f"{rival.name} would take {longer(theirs / mine)}: {prices}"
+
+
+def faster(ratio: float) -> str:
+    """A ratio of times above one as ``12 % faster`` or ``2.1 times as fast``."""
+    return f"{percent(ratio - 1)} faster" if ratio < 1.5 else f"{ratio:.1f} times as fast"
+
+
+def longer(ratio: float) -> str:
+    """A ratio of times above one as ``12 % longer`` or ``2.1 times as long``."""
+    return f"{percent(ratio - 1)} longer" if ratio < 1.5 else f"{ratio:.1f} times as long"
+
+
+def prediction(plan: PlanData) -> list[str]:
+    """Step time with its range, what it is made of, peak memory and communication."""
+    predicted = plan.predicted
+    busy = predicted.compute_seconds + predicted.communication_seconds
+    lines = [f"time     {seconds_range(predicted.step_seconds)}"]
+    if busy > 0:
+        share = predicted.communication_seconds / busy
+        dominant = "communication dominates" if share > 0.5 else "computing dominates"
+        lines.append(
+            f"         computing {seconds(predicted.compute_seconds)} ({percent(1 - share)}), "
+            f"communicating {seconds(predicted.communication_seconds)} ({percent(share)}): {dominant}"
+        )
+    peaks = [peak.value for peak in predicted.peak_bytes]
+    if peaks:
+        lines.append(f"memory   {size(max(peaks))} at the peak of the fullest device")
+    sent = sum(predicted.communication_bytes)
+    if len(plan.devices) > 1:
+        lines.append(
+            f"traffic  {size(sent)} in all, {size(max(predicted.communication_bytes))} by the busiest device"
+        )
+    return lines
+
+
+def basis(plan: PlanData) -> list[str]:
+    """What the plan rests on: loss, optimizer, trace and what no rule covers."""
+    lines = [f"loss       {plan.loss}", f"optimizer  {plan.optimizer}"]
+    if plan.generality == "general":
+        lines.append("trace      general: the program holds for any graph of this schema")
+    else:
+        reason = plan.generality_reason or "no reason recorded"
+        lines.append(f"trace      {plan.generality}: {reason}")
+    if plan.unknown_ops:
+        names = ", ".join(plan.unknown_ops)
+        lines.append(f"unknown    no rule covers {names}: replicated, priced by tensor sizes")
+    else:
+        lines.append("unknown    none: a rule covers every op")
+    return lines

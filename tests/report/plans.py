@@ -1,0 +1,136 @@
+"""Hand-made plans for the tests of what people read."""
+
+from __future__ import annotations
+
+from autoplan.plan import (
+    Alternative,
+    DeviceUse,
+    Fingerprints,
+    MemorySheet,
+    OpChoice,
+    PartitionUse,
+    PlanData,
+    PlannedTransition,
+    Prediction,
+    Range,
+    StagePlan,
+)
+
+KIB = 1024
+
+
+def sheet(scale: int = 1) -> MemorySheet:
+    return MemorySheet(
+        weights=4 * KIB,
+        gradients=4 * KIB,
+        optimizer=8 * KIB,
+        activations=100 * KIB * scale,
+        messages=20 * KIB,
+        inputs=50 * KIB * scale,
+        transient=10 * KIB,
+        buffers=0,
+        head_room=30 * KIB,
+        capacity=2**30,
+    )
+
+
+def alternatives(chosen: str, single: float, data: float) -> tuple[Alternative, ...]:
+    return (
+        Alternative("single", "single", 1, single, 300 * KIB, single, None, chosen == "single"),
+        Alternative("data on 2", "data", 2, data, 200 * KIB, data, None, chosen == "data"),
+        Alternative("model:stages", "model", 2, None, None, None, "not in this version"),
+    )
+
+
+def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
+    transition = PlannedTransition("v7", "O", "H", "halo", (2 * KIB,) * ranks, (3 * KIB,) * ranks)
+    stage = StagePlan(
+        devices=tuple(range(ranks)),
+        choices=(
+            OpChoice(0, "aten.mm.default", "conv1.lin", "O"),
+            OpChoice(1, "aten.index_select.default", "conv1", "H"),
+            OpChoice(2, "aten.scatter_add.default", "conv1", "O"),
+            OpChoice(3, "aten.foo.default", "", "R"),
+        ),
+        transitions=(transition,),
+        inputs=(("x", "O"), ("edge_index", "O")),
+        parameters=("conv1.lin.weight",),
+        buffers=(),
+        attributes=(),
+        memory=tuple(sheet() for _ in range(ranks)),
+    )
+    return PlanData(
+        version=1,
+        autoplan_version="0.1.0",
+        strategy="data",
+        forced=forced,
+        exact=True,
+        status="optimal",
+        gap=0.0,
+        deterministic=True,
+        objective="time",
+        optimizer="adam",
+        loss="cross-entropy of the output and y where train_mask holds",
+        generality="general",
+        generality_reason=None,
+        devices_text=f"{ranks}xcpu",
+        devices=tuple(DeviceUse(r, "cpu", "cpu", 0, 2**30, "cpu") for r in range(ranks)),
+        partition=PartitionUse(
+            "metis", ranks, 0, 120, (900,) * ranks, (60,) * ranks, (4500,) * ranks
+        ),
+        stages=(stage,),
+        predicted=Prediction(
+            step_seconds=Range(2.5e-3, 2e-3, 4e-3),
+            peak_bytes=tuple(Range(196 * KIB, 180 * KIB, 230 * KIB) for _ in range(ranks)),
+            communication_bytes=(9 * KIB,) * ranks,
+            compute_seconds=1.0e-3,
+            communication_seconds=1.5e-3,
+        ),
+        alternatives=alternatives("data", 1.2e-3, 2.5e-3),
+        unknown_ops=("aten.foo.default",),
+        notes=("peak memory counts tensors, not the interpreter",),
+        fingerprints=Fingerprints("a1", "b2", "c3"),
+    )
+
+
+def single_plan() -> PlanData:
+    stage = StagePlan(
+        devices=(0,),
+        choices=(OpChoice(0, "aten.mm.default", "conv1.lin", "R"),),
+        transitions=(),
+        inputs=(("x", "R"),),
+        parameters=("conv1.lin.weight",),
+        buffers=(),
+        attributes=(),
+        memory=(sheet(2),),
+    )
+    return PlanData(
+        version=1,
+        autoplan_version="0.1.0",
+        strategy="single",
+        forced=False,
+        exact=True,
+        status="feasible",
+        gap=0.02,
+        deterministic=False,
+        objective="time",
+        optimizer="sgd",
+        loss="given by the caller",
+        generality="concrete",
+        generality_reason="forward branches on a value at model.py:7",
+        devices_text="2xcpu",
+        devices=(DeviceUse(0, "cpu", "cpu", 0, None, "cpu"),),
+        partition=None,
+        stages=(stage,),
+        predicted=Prediction(
+            step_seconds=Range(1.2e-3, 1e-3, 2e-3),
+            peak_bytes=(Range(346 * KIB, 346 * KIB, 346 * KIB),),
+            communication_bytes=(0,),
+            compute_seconds=1.2e-3,
+            communication_seconds=0.0,
+        ),
+        alternatives=alternatives("single", 1.2e-3, 2.5e-3),
+        unknown_ops=(),
+        notes=(),
+        fingerprints=Fingerprints("a1", "b2", "c3"),
+    )
