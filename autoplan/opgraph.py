@@ -229,12 +229,15 @@ class Op:
         index: position among the steps of the program (not all steps are ops).
         name: ``aten.mm.default``; ``guard`` and ``size`` for Python's reads that constrain states.
         module: path of the module that called it, ``convs.0.lin``; where: ``file.py:12 in forward``.
-        inputs: tensor names; an input may stand for a size that is read as a value.
+        inputs: names of the tensors among its arguments, once each, in order; then those whose size it reads (the rows of
+            a `select` axis are known only from a tensor that has them).
         outputs: tensor names.
         rule: the rule that covers it, or None: it runs replicated and is listed as unknown.
         forward, backward: work (backward None: no gradient passes through it).
         saved: tensors kept from forward to backward because of this op.
         strategies: at least ``R``.
+        differentiates: the inputs that a gradient of the loss reaches through this op. A transition has a backward when
+            one of the ops that read its result differentiates it.
     """
 
     index: int
@@ -248,6 +251,7 @@ class Op:
     backward: Work | None
     saved: tuple[str, ...]
     strategies: tuple[OpStrategy, ...]
+    differentiates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
