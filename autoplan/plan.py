@@ -1,13 +1,16 @@
 """A plan as data: versioned JSON, frozen, no torch. `autoplan.api.Plan` adds what needs torch.
 
-The dataclasses are checked by pydantic where a file is read (`PlanData.from_json`); inside the program they are plain.
+The dataclasses are checked by pydantic where a file is read or written (imported there: it is not free); inside the
+program they are plain.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
+from autoplan.errors import PlanError
 from autoplan.opgraph import State
 
 PLAN_VERSION = 1
@@ -191,3 +194,36 @@ class PlanData:
     unknown_ops: tuple[str, ...]
     notes: tuple[str, ...]
     fingerprints: Fingerprints
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan in JSON's types, fields in order, every number of its declared type (a float 3 is 3.0)."""
+        from pydantic import TypeAdapter
+
+        return asdict(TypeAdapter(PlanData).validate_python(asdict(self)))
+
+    def to_json(self) -> str:
+        """The plan's document: equal plans give equal bytes. Raises ValueError for a number that is not finite."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> PlanData:
+        """Reads `to_json`'s document. Raises PlanError for another version, or naming the fields that do not fit."""
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"this is no plan, it is not JSON: {error}") from error
+        version = document.get("version") if isinstance(document, dict) else None
+        if version != PLAN_VERSION:
+            raise PlanError(
+                f"this is a plan of version {version!r}, this autoplan reads {PLAN_VERSION}; plan again"
+            )
+        try:
+            return TypeAdapter(cls).validate_json(text, strict=True)
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
+                for detail in error.errors()[:5]
+            )
+            raise PlanError(f"this plan does not fit version {PLAN_VERSION}: {wrong}") from error
