@@ -14,10 +14,11 @@ adjoint, so that the sum of all ranks' losses is differentiated:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from autoplan.errors import PlanError
 from autoplan.opgraph import Axis, State, TensorMeta
 
 Exchange = Literal["none", "halo_exchange", "all_gather", "all_reduce"]
@@ -67,3 +68,50 @@ def transitions(tensor: TensorMeta, axes: Mapping[str, Axis]) -> tuple[Transitio
     if tensor.index is not None or axes[axis].kind != "base":
         return ()
     return _NODE if axes[axis].role == "node" else _EDGE
+
+
+def route(
+    tensor: TensorMeta, axes: Mapping[str, Axis], produced: State, needed: Collection[State]
+) -> tuple[Transition, ...]:
+    """The transitions that bring a tensor from the state it is produced in to all states that are needed, in order.
+
+    The one way that plans price and programs take: with R among the needed, O and H are cut from it, so that nothing is
+    exchanged twice. Each transition's source is ``produced`` or the target of an earlier one.
+
+    Raises:
+        PlanError: a needed state that cannot be reached.
+    """
+    allowed = transitions(tensor, axes)
+    have: set[State] = {produced}
+    steps: list[Transition] = []
+
+    def bring(target: State) -> None:
+        """Adds the one transition, or O on the way, that leads to the target."""
+        if target in have:
+            return
+        step = _first(allowed, have, target)
+        if step is None:
+            bring_from = [t for t in allowed if t.target == "O" and t.source in have]
+            if target == "O" or not bring_from:
+                raise PlanError(
+                    f"tensor {tensor.name} is produced in state {produced} and needed in {target}, which no exchange reaches; "
+                    "choose another strategy for the op that makes it"
+                )
+            bring("O")
+            bring(target)
+            return
+        steps.append(step)
+        have.add(target)
+
+    for target in ("R", "H", "O", "S"):
+        if target in needed:
+            bring(target)
+    return tuple(steps)
+
+
+def _first(
+    allowed: Collection[Transition], have: Collection[State], target: State
+) -> Transition | None:
+    """A transition to the target from what there is: one without an exchange, and a view before a copy."""
+    found = [step for step in allowed if step.target == target and step.source in have]
+    return min(found, key=lambda step: (step.exchange != "none", step.source != "H"), default=None)

@@ -1,0 +1,205 @@
+"""The program of one rank: generated Python and what it needs, as data that can be sent to a worker.
+
+The same `RankProgram` runs on every rank; what differs is the `RankContext` and the tensors handed to `run`. It needs
+torch and `autoplan.program` only: neither the user's model nor PyG. `autoplan.execute.rewrite` writes it.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autoplan.errors import GuardError, PlanError
+from autoplan.opgraph import IndexInto, State
+from autoplan.program import exchange
+from autoplan.program.aten import resolve
+from autoplan.program.context import RankContext
+from autoplan.program.kernels import KERNELS, KernelInfo
+
+InputKey = tuple[str, State]
+"""A graph attribute, and the state it is to be loaded in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankInput:
+    """A graph attribute that the program reads.
+
+    Attributes:
+        attribute: its name; state: how it is loaded.
+        dim: the dimension that a partition cuts, None where there is none (then the state is R).
+        axis: the base or index axis of that dimension.
+        index: set where its values are positions along an axis: global in state R, local in O.
+    """
+
+    attribute: str
+    state: State
+    dim: int | None
+    axis: str | None
+    index: IndexInto | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankOutput:
+    """A value that the program returns.
+
+    Attributes:
+        name: of the tensor in the OpGraph, or None for a plain value.
+        state: R or O: partial sums are reduced and halo rows dropped before they are returned.
+        dim: the dimension that a partition cuts, None where there is none.
+        axis: the axis of that dimension.
+    """
+
+    name: str | None
+    state: State
+    dim: int | None
+    axis: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankTransition:
+    """A transition in the program, in order of execution.
+
+    Attributes:
+        tensor: single-assignment name; source, target, exchange: as in `autoplan.states`.
+        differentiable: it was recorded where gradients are tracked and the tensor may require one.
+    """
+
+    tensor: str
+    source: State
+    target: State
+    exchange: str
+    differentiable: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class RankProgram:
+    """One rank's program. Picklable.
+
+    Attributes:
+        source: Python text that defines ``step(context, parameters, buffers, inputs, capture)``.
+        functions: by name in the text, the qualified name of an ATen overload (``aten.mm.default``).
+        tensors: by name in the text, constant tensors, on the CPU.
+        infos: by name in the text, what a kernel is told about its op.
+        inputs: attributes to load, each in one or more states.
+        parameters: paths of the parameters it reads; buffers: of the buffers and tensor attributes it reads.
+        written: paths of buffers that it changes in place.
+        trained: paths of the parameters that get a gradient from the loss.
+        outputs: what it returns, flat, in the order of the traced program's outputs; the loss first where there is one.
+        transitions: exchanges and slices, in order.
+        gathered: axes along which it all-gathers (`RankContext.prepare`).
+        has_loss: its first output is a scalar loss, equal on all ranks.
+    """
+
+    source: str
+    functions: Mapping[str, str]
+    tensors: Mapping[str, torch.Tensor]
+    infos: Mapping[str, KernelInfo]
+    inputs: tuple[RankInput, ...]
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    written: tuple[str, ...]
+    trained: tuple[str, ...]
+    outputs: tuple[RankOutput, ...]
+    transitions: tuple[RankTransition, ...]
+    gathered: tuple[str, ...]
+    has_loss: bool
+
+    def run(
+        self,
+        context: RankContext,
+        parameters: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        inputs: Mapping[InputKey, Any],
+        capture: Callable[..., None] | None = None,
+    ) -> list[Any]:
+        """Runs one forward pass; gradients follow from calling ``backward`` on the loss on every rank.
+
+        Args:
+            context: this rank's place, rows, seed and step.
+            parameters: by path; leaves whose ``requires_grad`` is set get gradients.
+            buffers: by path; those in ``written`` are changed in place.
+            inputs: by (attribute, state).
+            capture: for `execute.lockstep`: called with (op index, tensor name, state, tensor, keys) for every result of a
+                program that was written with ``capture=True``.
+
+        Returns:
+            The outputs, in the order of ``outputs``. With the loss in R on every rank, gradients summed over ranks carry a
+            factor of the number of ranks, which a mean over ranks removes.
+
+        Raises:
+            GuardError: a decision recorded from the samples comes out differently.
+            PlanError: an input, parameter or buffer is missing.
+        """
+        step = _COMPILED.get(self)
+        if step is None:
+            step = _compile(self)
+            _COMPILED[self] = step
+        _check_given("parameter", self.parameters, parameters)
+        _check_given("buffer", self.buffers, buffers)
+        _check_given("input", [(i.attribute, i.state) for i in self.inputs], inputs)
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            result: list[Any] = step(context, parameters, buffers, inputs, capture)
+        return result
+
+
+_COMPILED: weakref.WeakKeyDictionary[RankProgram, Callable[..., list[Any]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _compile(program: RankProgram) -> Callable[..., list[Any]]:
+    names: dict[str, Any] = {
+        "torch": torch,
+        "math": math,
+        "inf": math.inf,
+        "nan": math.nan,
+        "device": torch.device,
+        "exchange": exchange,
+        "kernels": KERNELS,
+        "same": same,
+        "guard": check_guard,
+        "GuardError": GuardError,
+    }
+    names.update({name: resolve(qualified) for name, qualified in program.functions.items()})
+    names.update(program.tensors)
+    names.update(program.infos)
+    exec(compile(program.source, "<autoplan rank program>", "exec"), names)
+    step: Callable[..., list[Any]] = names["step"]
+    return step
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether a guard's value is what was recorded: tensors by content, numbers by value and type, NaN equal to NaN."""
+    if isinstance(expected, torch.Tensor):
+        return (
+            isinstance(found, torch.Tensor)
+            and found.shape == expected.shape
+            and found.dtype == expected.dtype
+            and torch.equal(found.cpu(), expected.cpu())
+        )
+    if isinstance(expected, float) and math.isnan(expected):
+        return isinstance(found, float) and math.isnan(found)
+    return type(found) is type(expected) and bool(found == expected)
+
+
+def check_guard(found: Any, expected: Any, text: str, where: str) -> None:
+    """Raises GuardError when a recorded decision comes out differently."""
+    if not same(found, expected):
+        raise GuardError(
+            f"{where}: {text} was {expected} on the samples and is {found} here; trace again with this graph, or keep the decision "
+            "out of forward"
+        )
+
+
+def _check_given(what: str, needed: Any, given: Mapping[Any, Any]) -> None:
+    missing = [name for name in needed if name not in given]
+    if missing:
+        raise PlanError(
+            f"the program reads {what} {missing[0]!r}, which is not given ({len(missing)} missing); "
+            "use the model and graph that the plan was made for"
+        )
