@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 import typer
+
+from autoplan.cli.demo import demo
+from autoplan.cli.explain import explain
+from autoplan.cli.output import say
+from autoplan.cli.plan import plan
+from autoplan.cli.run import run
+from autoplan.cli.verify import verify
+from autoplan.errors import AutoplanError, ExecutionError, InfeasibleError
+
+FAILED = 1
+"""Exit code: no plan, or a check that failed."""
+
+BAD_INPUT = 2
+"""Exit code: input that cannot be used; also typer's for options it does not know."""
 
 app = typer.Typer(
     name="autoplan",
     help="Plan how a PyTorch Geometric model and graph are spread over devices, run the plan, and prove it exact.",
+    epilog="Exit codes: 0 done, 1 no plan or a failed check, 2 bad input. Results go to stdout, the rest to stderr.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+for command in (plan, explain, run, verify, demo):
+    app.command()(command)
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps typer from flattening the commands."""
-
-
-def main() -> None:
-    """Entry point of the console script."""
-    app()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script; always ends in SystemExit with the command's exit code."""
+    try:
+        app(args=arguments, prog_name="autoplan")
+    except AutoplanError as error:
+        say(f"autoplan: {error}")
+        if isinstance(error, ExecutionError) and error.worker_traceback:
+            say(error.worker_traceback)
+        failed = isinstance(error, InfeasibleError | ExecutionError)
+        sys.exit(FAILED if failed else BAD_INPUT)

@@ -33,7 +33,8 @@ _SHEET: tuple[tuple[str, Callable[[MemorySheet], float]], ...] = (
 )
 
 
-def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+def plain_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+    """An empty table without borders; the columns in ``numbers`` are set to the right and never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         right = column in numbers
@@ -56,7 +57,7 @@ def _by_rank(values: Sequence[float], show: Callable[[float], str]) -> list[str]
 def candidates(alternatives: Sequence[Alternative]) -> Table:
     """Every candidate with its price, against the chosen one, or the reason it was rejected."""
     numbers = ("devices", "step", "peak", "against")
-    table = _table("candidate", *numbers, "verdict", numbers=numbers)
+    table = plain_table("candidate", *numbers, "verdict", numbers=numbers)
     chosen = next((a.step_seconds for a in alternatives if a.chosen), None)
     for alternative in alternatives:
         price = alternative.step_seconds
@@ -76,7 +77,7 @@ def candidates(alternatives: Sequence[Alternative]) -> Table:
 def memory(plan: PlanData) -> RenderableType:
     """What fills each device, one row a kind, with the capacity it must fit."""
     columns = _rank_columns(plan)
-    table = _table("", *columns, numbers=columns)
+    table = plain_table("", *columns, numbers=columns)
     sheets = [sheet for stage in plan.stages for sheet in stage.memory]
     for name, of in _SHEET:
         if name == "peak":
@@ -93,7 +94,7 @@ def memory(plan: PlanData) -> RenderableType:
 def communication(plan: PlanData) -> Table:
     """Each transition's payload, forward and backward, and what is left: gradients and reductions inside ops."""
     columns = _rank_columns(plan)
-    table = _table("tensor", "exchange", *columns, numbers=columns)
+    table = plain_table("tensor", "exchange", *columns, numbers=columns)
     rest = [float(total) for total in plan.predicted.communication_bytes]
     for stage in plan.stages:
         for transition in stage.transitions:
@@ -123,7 +124,7 @@ def partition(use: PartitionUse) -> RenderableType:
     )
     many = use.parts > RANKS_SHOWN
     columns = ["least", "mean", "most"] if many else [f"rank {r}" for r in range(use.parts)]
-    table = _table("", *columns, numbers=columns)
+    table = plain_table("", *columns, numbers=columns)
     rows = (
         ("nodes owned", use.owned_nodes),
         ("edges owned", use.owned_edges),
@@ -148,7 +149,7 @@ def states(plan: PlanData) -> RenderableType:
         for choice in stage.choices:
             path = choice.module.split(".")[0] if short else choice.module
             ops.setdefault(path or "(model)", Counter())[choice.strategy] += 1
-        table = _table("module", "ops", "states", numbers=("ops",))
+        table = plain_table("module", "ops", "states", numbers=("ops",))
         for path, strategies in ops.items():
             shown = ", ".join(f"{name} {number}" for name, number in strategies.most_common())
             table.add_row(path, str(strategies.total()), shown)

@@ -1,0 +1,47 @@
+"""`autoplan explain`: a saved plan, or one made for the purpose, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoplan.cli import options
+from autoplan.cli.output import clean_stdout, result
+
+
+def explain(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN.json|FILE.py:FUNCTION",
+            help="A saved plan (needs no torch), or a function to plan for.",
+        ),
+    ],
+    devices: options.Devices = "2xcpu",
+    strategy: options.Strategy = "auto",
+    objective: options.Objective = "time",
+    optimizer: options.Optimizer = "adam",
+    inexact: options.Inexact = False,
+    as_json: options.Json = False,
+) -> None:
+    """Explain a plan: the answer, why, its price, memory, communication and states."""
+    from autoplan.cli.planning import make_plan, read_plan
+    from autoplan.report import text
+
+    with clean_stdout():
+        if target.endswith(".json"):
+            data = read_plan(Path(target))
+        else:
+            from autoplan.cli.target import load_target
+
+            data = make_plan(
+                load_target(target),
+                devices,
+                strategy=strategy,
+                objective=objective,
+                optimizer=optimizer,
+                exact=not inexact,
+            ).data
+    result(data.to_json() if as_json else text.explain(data))

@@ -1,0 +1,38 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py:FUNCTION",
+        help="A function that returns (model, graph) or (model, graph, loss).",
+    ),
+]
+Devices = Annotated[
+    str,
+    typer.Option(
+        help="The devices: 2xcpu (two worker processes), 4xcuda, 8xa100_sxm4_80gb; joined by +."
+    ),
+]
+Strategy = Annotated[
+    str, typer.Option(help="Force a strategy (single, data); auto takes the best by price.")
+]
+Objective = Annotated[str, typer.Option(help="What is least: time or memory.")]
+Optimizer = Annotated[str, typer.Option(help="The optimizer to plan memory for: adam or sgd.")]
+Inexact = Annotated[
+    bool, typer.Option("--inexact", help="Allow plans that train to other numbers than one device.")
+]
+PlanFile = Annotated[
+    Path | None, typer.Option("--plan", help="Use this saved plan instead of making one.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Training steps over the whole graph.")]
+LearningRate = Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate.")]
+WeightDecay = Annotated[float, typer.Option(min=0.0, help="Weight decay of the optimizer.")]
+Seed = Annotated[int, typer.Option(help="Seed of dropout and other noise.")]

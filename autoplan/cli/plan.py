@@ -1,0 +1,40 @@
+"""`autoplan plan`: plan and explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoplan.cli import options
+from autoplan.cli.output import clean_stdout, result, say
+
+
+def plan(
+    target: options.TargetArgument,
+    devices: options.Devices = "2xcpu",
+    strategy: options.Strategy = "auto",
+    objective: options.Objective = "time",
+    optimizer: options.Optimizer = "adam",
+    inexact: options.Inexact = False,
+    save: Annotated[Path | None, typer.Option(help="Write the plan to this JSON file.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Plan a model and graph for devices; print the plan and why it was chosen."""
+    with clean_stdout():
+        from autoplan.cli.planning import make_plan
+        from autoplan.cli.target import load_target
+
+        made = make_plan(
+            load_target(target),
+            devices,
+            strategy=strategy,
+            objective=objective,
+            optimizer=optimizer,
+            exact=not inexact,
+        )
+        if save is not None:
+            made.save(save)
+            say(f"saved {save}")
+    result(made.data.to_json() if as_json else made.explain())

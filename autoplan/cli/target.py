@@ -1,0 +1,111 @@
+"""Reads ``FILE.py:build``: the user's function that returns ``(model, graph)`` or ``(model, graph, loss)``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoplan.errors import AutoplanError
+
+
+class InputError(AutoplanError):
+    """A file, function or option of the command line that cannot be used as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What ``build()`` returned: torch's module, PyG's graph, and the loss or None for the default one."""
+
+    model: Any
+    graph: Any
+    loss: Callable[..., Any] | None
+
+
+def load_target(text: str) -> Target:
+    """Imports the file and calls its function.
+
+    Raises InputError when the file or function is absent, fails (with its own traceback) or returns something else.
+    """
+    path, function = _split(text)
+    build = _function(path, function)
+    try:
+        built = build()
+    except AutoplanError:
+        raise
+    except Exception as error:
+        raise InputError(_failure(f"{function}() of {path} failed", error)) from error
+    if not isinstance(built, tuple) or len(built) not in (2, 3):
+        raise InputError(
+            f"{function}() of {path} returned {_shape(built)}; it must return (model, graph) or (model, graph, loss)"
+        )
+    model, graph, loss = built if len(built) == 3 else (*built, None)
+    if loss is not None and not callable(loss):
+        raise InputError(
+            f"the loss that {function}() of {path} returned is {_shape(loss)}, not a function loss(out, graph)"
+        )
+    return Target(model, graph, loss)
+
+
+def _split(text: str) -> tuple[Path, str]:
+    file, colon, function = text.rpartition(":")
+    if not colon or not file.endswith(".py") or not function.isidentifier():
+        raise InputError(
+            f"{text!r} does not name a function; write FILE.py:FUNCTION, for example model.py:build"
+        )
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"there is no file {path} (from {Path.cwd()})")
+    return path, function
+
+
+def _function(path: Path, function: str) -> Callable[[], object]:
+    # As `python FILE.py` would see it: neighbours of the file can be imported.
+    directory = str(path.resolve().parent)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except AutoplanError:
+        raise
+    except Exception as error:
+        raise InputError(_failure(f"{path} cannot be imported", error)) from error
+    build = getattr(module, function, None)
+    if not callable(build):
+        names = ", ".join(
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", None) == path.stem
+            and callable(value)
+            and not isinstance(value, type)
+        )
+        raise InputError(f"{path} has no function {function!r}; it has {names or 'no functions'}")
+    found: Callable[[], object] = build
+    return found
+
+
+def _failure(what: str, error: Exception) -> str:
+    """The user's own error with its traceback, from their file on."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith("<frozen")
+    ]
+    lines = "".join(traceback.format_list(own))
+    last = "".join(traceback.format_exception_only(error)).strip()
+    return f"{what}:\n{lines}{last}"
+
+
+def _shape(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"an object of type {type(value).__name__}"

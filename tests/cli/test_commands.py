@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autoplan.plan import PlanData
+from autoplan.report.text import explain
+from tests.report.plans import data_plan, single_plan
+
+
+def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a fresh process, which fails when torch was imported."""
+    code = (
+        "import sys\n"
+        "from autoplan.cli.main import main\n"
+        f"try:\n    main({list(arguments)!r})\n"
+        "except SystemExit as ended:\n    assert not ended.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_help_is_quick_and_needs_no_torch() -> None:
+    started = time.perf_counter()
+    done = without_torch("--help")
+    seconds = time.perf_counter() - started
+    assert done.returncode == 0, done.stderr
+    assert "verify" in done.stdout
+    # `make accept` asks for one second on a quiet machine; here other tests run beside it.
+    assert seconds < 5
+
+
+def test_plan_prints_the_explanation_and_nothing_else_on_stdout(api, command, file) -> None:
+    done = command("plan", file, "--devices", "2xcpu", "--strategy", "data")
+    assert done.code == 0
+    assert done.out == explain(data_plan())
+    assert "hello from build" in done.err
+    assert "a library that prints to stdout" in done.err
+    assert api.calls == [
+        {
+            "model": "model",
+            "graph": "graph",
+            "devices": "2xcpu",
+            "loss": None,
+            "strategy": "data",
+            "objective": "time",
+            "optimizer": "adam",
+            "exact": True,
+        }
+    ]
+
+
+def test_plan_as_json_is_one_document(api, command, file) -> None:
+    done = command("plan", file, "--json")
+    assert PlanData.from_json(done.out) == single_plan()
+
+
+def test_a_saved_plan_is_explained_without_torch(api, command, file, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    assert command("plan", file, "--strategy", "data", "--save", path).code == 0
+    assert path.read_text(encoding="utf-8") == data_plan().to_json()
+    done = without_torch("explain", str(path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == explain(data_plan())
+
+
+def test_explain_plans_for_a_function(api, command, file) -> None:
+    assert command("explain", file, "--strategy", "data").out == explain(data_plan())
+
+
+def test_run_prints_predicted_beside_measured(api, command, file) -> None:
+    done = command("run", file, "--strategy", "data", "--epochs", "4", "--lr", "0.1")
+    assert done.code == 0
+    assert "Trained 4 epochs with data on 2 devices" in done.out
+    assert "loss 1 at first, 0.25 at last" in done.out
+    (time_row,) = [line for line in done.out.splitlines() if line.strip().startswith("time")]
+    assert "2.50 ms (2.00 ms to 4.00 ms)" in time_row
+    assert "3.00 ms" in time_row
+    assert "within the range" in time_row
+    assert "equal on every rank" in done.out
+
+
+def test_run_as_json(api, command, file) -> None:
+    document = json.loads(command("run", file, "--strategy", "data", "--json").out)
+    assert document["step_seconds"] == {
+        "predicted": 2.5e-3,
+        "low": 2e-3,
+        "high": 4e-3,
+        "measured": 3e-3,
+    }
+    assert len(document["losses"]) == 100
+
+
+def test_run_takes_a_saved_plan(api, command, file, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(data_plan().to_json(), encoding="utf-8")
+    done = command("run", file, "--plan", path, "--epochs", "1", "--json")
+    assert json.loads(done.out)["strategy"] == "data"
+    assert api.calls == []
+
+
+def test_verify_prints_one_sentence(api, command, file) -> None:
+    done = command("verify", file)
+    assert (done.code, done.out) == (0, "equal\n")
+    assert api.calls[0]["strategy"] == "data"
+
+
+def test_a_failed_verification_exits_with_1(api, command, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text("def build():\n    return 'wrong model', None\n", encoding="utf-8")
+    done = command("verify", f"{path}:build")
+    assert (done.code, done.out) == (1, "different in conv1.weight\n")
+    done = command("verify", f"{path}:build", "--json")
+    assert (done.code, json.loads(done.out)["ok"]) == (1, False)
+
+
+@pytest.mark.parametrize(("devices", "code"), [("2xtiny", 1), ("2xabacus", 2)])
+def test_errors_are_messages_without_a_traceback(api, command, file, devices, code) -> None:
+    done = command("plan", file, "--devices", devices)
+    assert done.code == code
+    assert done.out == ""
+    assert done.err.splitlines()[-1].startswith("autoplan: ")
+    assert "Traceback" not in done.err
+
+
+def test_a_failed_worker_shows_its_own_traceback(api, command, tmp_path: Path) -> None:
+    path = tmp_path / "failing.py"
+    path.write_text("def build():\n    return 'failing worker', None\n", encoding="utf-8")
+    done = command("run", f"{path}:build")
+    assert done.code == 1
+    assert "rank 1 failed" in done.err
+    assert "Traceback: in forward" in done.err
+
+
+def test_an_unknown_option_is_bad_input(command) -> None:
+    assert command("plan", "x.py:build", "--colour").code == 2
+    assert command("run", "x.py:build", "--epochs", "0").code == 2
+
+
+def test_a_plan_that_is_not_there_is_bad_input(api, command, file) -> None:
+    done = command("explain", "nowhere.json")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no plan nowhere.json" in done.err
+    assert command("run", file, "--plan", "nowhere.json").code == 2
+
+
+def test_a_file_that_is_no_plan_is_bad_input(command, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("{}", encoding="utf-8")
+    done = command("explain", path)
+    assert done.code == 2
+    assert "plan of version None" in done.err
