@@ -179,7 +179,7 @@ def _update_running(
 ) -> None:
     """Running statistics move towards the batch's; the variance by n - 1, as torch does it."""
     momentum = given.get("momentum", given.get("exponential_average_factor"))
-    unbiased = variance * (count / (count - 1))
+    unbiased = variance * count / (count - 1)
     with torch.no_grad():
         for name, value in (("running_mean", mean), ("running_var", unbiased)):
             running = given.get(name)
