@@ -2,7 +2,8 @@
 
 Names: ``v3`` is a tensor; ``s3_0`` the size of ``v3`` along dimension 0, ``n3`` its number of elements, ``z3`` its number
 of stored entries (sparse); ``i7_0`` a number that step 7 read from tensors; ``a2`` a plain number or other non-tensor among the inputs.
-An `Expression` is Python text over such names and ``math``.
+An `Expression` is Python text over such names, ``math``, ``torch``, ``inf``, ``nan`` and ``device`` (the device of the run).
+A device among an op's arguments stands for the device of the run, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+
+from autoplan.program.modes import Modes
 
 _NAME = re.compile(r"\b[vsnzia]\d+(?:_\d+)?\b")
 
@@ -99,7 +102,11 @@ Step = SizeStep | GuardStep | ConstantStep | OpStep
 
 @dataclass(frozen=True, slots=True)
 class StateSlot:
-    """A tensor of the model that the program reads: where it lives."""
+    """A tensor of the model that the program reads: where it lives.
+
+    Every parameter and buffer has a slot, read or not; a plain attribute has one where it is read. A tensor that lives
+    in several places (tied weights) has the first.
+    """
 
     name: str
     module: str
@@ -128,11 +135,11 @@ class Program:
     """Steps in order; inputs, state and outputs by name.
 
     Attributes:
-        inputs: value (``v``) or number (``a``) names in call order; ``input_paths``: their place in the call's
-            structure (the graph attribute's name when the step was recorded through `trace.step`).
+        inputs: value (``v``) or number (``a``) names in call order; a name that is there twice was one tensor, given
+            twice. ``input_paths``: their place in the call's structure, ``.0`` the first argument.
         outputs: flat; Expression for tensors and numbers, else the constant; ``out_spec`` restores the structure.
         samples: what each generalised recording saw (three or more, of distinct sizes).
-        training, grad_enabled: modes it was recorded in, per module path, and for the whole call.
+        training: per module path, the mode it was recorded in; modes: what surrounded the whole call.
     """
 
     steps: tuple[Step, ...]
@@ -143,4 +150,4 @@ class Program:
     out_spec: Any
     samples: tuple[Sample, ...]
     training: Mapping[str, bool] = field(default_factory=dict)
-    grad_enabled: bool = True
+    modes: Modes = field(default_factory=Modes.current)

@@ -1,0 +1,254 @@
+"""Programs on models: bound as functions of the inputs, their input guards checked alone, and compared with the model itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+
+from autoplan.errors import GuardError
+from autoplan.program.codegen import (
+    ConstantTable,
+    compile_source,
+    format_step,
+    generate,
+    guard_message,
+)
+from autoplan.program.ir import Expression, GuardStep, OpStep, Program, SizeStep, StateSlot, Step
+from autoplan.program.modes import Modes, portable, training_modes
+from autoplan.program.structure import clone_tensors, leaves, map_leaves
+from autoplan.program.torch_internals import (
+    module_tensors,
+    tree_leaves,
+    tree_unflatten,
+    written_arguments,
+)
+
+
+def bind(program: Program, module: torch.nn.Module) -> Callable[..., Any]:
+    """The program as a function of the module's inputs.
+
+    The module's tensors are read at every call. A failing guard leaves them as they were.
+
+    Raises:
+        GuardError: (the returned function) the input's structure, the modes or a recorded decision differ.
+    """
+    run = generate(program).run
+    slots = [(_tensors_of(module, slot), slot.key) for slot in program.state]
+    undo = written_state(program) if _guards_late(program) else ()
+
+    def call(*inputs: Any) -> Any:
+        flat = flatten_inputs(program, inputs)
+        _check_modes(program, module)
+        state = [tensors[key] for tensors, key in slots]
+        kept = [(state[i], state[i].detach().clone()) for i in undo]
+        try:
+            outputs = run(state, flat, _device(state, flat))
+        except GuardError:
+            with torch.no_grad():
+                for tensor, value in kept:
+                    tensor.copy_(value)
+            raise
+        finally:
+            torch.set_grad_enabled(program.modes.grad)
+        return tree_unflatten(outputs, program.out_spec)
+
+    return call
+
+
+def flatten_inputs(program: Program, inputs: tuple[Any, ...]) -> list[Any]:
+    """The call's leaves in the program's order. Raises GuardError where structure or identities differ from the recorded."""
+    flat: list[Any] = []
+    paths: list[str] = []
+
+    def note(leaf: Any, path: str) -> Any:
+        flat.append(leaf)
+        paths.append(path)
+        return leaf
+
+    map_leaves(inputs, note)
+    if tuple(paths) != program.input_paths:
+        raise GuardError(
+            f"the input has another structure: {paths}, recorded {list(program.input_paths)}"
+        )
+    identities = [id(leaf) if isinstance(leaf, Tensor) else None for leaf in flat]
+    for i, name in enumerate(program.inputs):
+        if name.startswith("a"):
+            continue
+        if not isinstance(flat[i], Tensor):
+            raise GuardError(f"input{paths[i]} is no tensor")
+        if identities.index(identities[i]) != program.inputs.index(name):
+            raise GuardError(
+                f"input{paths[i]} is the same tensor as another input, or no longer is"
+            )
+    return flat
+
+
+def input_guards(program: Program) -> tuple[GuardStep, ...]:
+    """Guards that depend only on the inputs' and the model's metadata: dtypes, sizes, layouts, plain numbers."""
+    return tuple(step for step in _metadata_steps(program) if isinstance(step, GuardStep))
+
+
+def check_input_guards(program: Program, inputs: tuple[Any, ...], module: torch.nn.Module) -> None:
+    """Checks structure and `input_guards` on given inputs, without running the program. Raises GuardError."""
+    flat = flatten_inputs(program, inputs)
+    state = [_tensors_of(module, slot)[slot.key] for slot in program.state]
+    table = ConstantTable()
+    steps = _metadata_steps(program)
+    body = [
+        f"[{', '.join(slot.name for slot in program.state)}] = state",
+        f"[{', '.join(program.inputs)}] = inputs",
+        *(format_step(step, table, f"return {i}") for i, step in enumerate(steps)),
+    ]
+    source = "def check(state, inputs, device):\n    " + "\n    ".join(body) + "\n"
+    failed = compile_source(source, table, "check")(state, flat, _device(state, flat))
+    if failed is not None:
+        step = steps[failed]
+        assert isinstance(step, GuardStep)
+        raise GuardError(guard_message(step))
+
+
+def _metadata_steps(program: Program) -> list[Step]:
+    """Guards on metadata and the sizes that they read."""
+    known = set(program.inputs) | {slot.name for slot in program.state}
+    steps: list[Step] = []
+    for step in program.steps:
+        if isinstance(step, SizeStep) and step.value in known:
+            known.add(step.name)
+            steps.append(step)
+        elif _is_metadata_guard(step) and known.issuperset(step.test.names):
+            steps.append(step)
+    return steps
+
+
+def _is_metadata_guard(step: Step) -> TypeGuard[GuardStep]:
+    """Not a guard on a tensor's content (its names may still be other values than the inputs)."""
+    return isinstance(step, GuardStep) and not isinstance(step.expected, Tensor)
+
+
+def written_state(program: Program) -> tuple[int, ...]:
+    """Positions in ``program.state`` of what the program may write: targets of in-place ops, and every buffer.
+
+    (Batch norm's schema does not tell that it writes its running statistics.)
+    """
+    alias = program.samples[0].alias
+    owners = {alias[slot.name]: i for i, slot in enumerate(program.state)}
+    written = {i for i, slot in enumerate(program.state) if slot.kind == "buffer"}
+    for step in program.steps:
+        if not isinstance(step, OpStep):
+            continue
+        for writes, argument in zip(written_arguments(step.func), step.args, strict=False):
+            if writes and isinstance(argument, Expression):
+                owner = owners.get(alias.get(argument.text, ""))
+                if owner is not None:
+                    written.add(owner)
+    return tuple(sorted(written))
+
+
+def _guards_late(program: Program) -> bool:
+    kinds = [type(step) for step in program.steps if isinstance(step, (OpStep, GuardStep))]
+    return OpStep in kinds and GuardStep in kinds[kinds.index(OpStep) :]
+
+
+def _tensors_of(module: torch.nn.Module, slot: StateSlot) -> dict[str, Any]:
+    return module_tensors(module.get_submodule(slot.module), slot.kind)
+
+
+def _check_modes(program: Program, module: torch.nn.Module) -> None:
+    now = Modes.current()
+    if now != program.modes:
+        raise GuardError(f"the program was recorded in {program.modes}, and is called in {now}")
+    training = training_modes(module)
+    if training != program.training:
+        differing = [p for p in program.training if training.get(p) != program.training[p]]
+        raise GuardError(
+            f"the training mode of {differing[0] or 'the model'!r} differs from the recorded one"
+            if differing
+            else "the model has other submodules than when recorded"
+        )
+
+
+def _device(state: Sequence[Any], flat: Sequence[Any]) -> torch.device:
+    for value in (*flat, *state):
+        if isinstance(value, Tensor):
+            return value.device
+    return torch.get_default_device()
+
+
+def validate(
+    program: Program, module: torch.nn.Module, inputs: tuple[Any, ...], seed: int = 0
+) -> dict[str, float]:
+    """Largest relative differences between the program and the module on given inputs.
+
+    Compared are ``outputs``, ``gradients`` (of all parameters and of inputs that require one, for a random weighting of
+    all outputs) and ``state`` (buffers and the random generator afterwards); infinite where one is missing. The module
+    and the random generators are left as they were.
+    """
+    results = []
+    with portable(), torch.random.fork_rng():
+        for function in (module, bind(program, module)):
+            kept = [
+                (tensor, tensor.detach().clone())
+                for tensor in (*module.parameters(), *module.buffers())
+            ]
+            torch.manual_seed(seed)
+            try:
+                results.append(_one_pass(function, module, clone_tensors(inputs)))
+            finally:
+                with torch.no_grad():
+                    for tensor, value in kept:
+                        tensor.copy_(value)
+    names = ("outputs", "gradients", "state")
+    return {
+        name: _largest_difference(expected, found)
+        for name, expected, found in zip(names, *results, strict=True)
+    }
+
+
+def _one_pass(
+    function: Callable[..., Any], module: torch.nn.Module, inputs: tuple[Any, ...]
+) -> tuple[list[Tensor], list[Tensor | None], list[Tensor]]:
+    result = tree_leaves(function(*inputs))
+    outputs = [torch.as_tensor(o) for o in result if isinstance(o, (Tensor, float, int))]
+    generator_state = torch.get_rng_state()
+    wanted = [
+        leaf
+        for leaf in (*module.parameters(), *leaves(inputs))
+        if isinstance(leaf, Tensor) and leaf.requires_grad
+    ]
+    weights = torch.Generator().manual_seed(1)
+    terms = [
+        (output.double() * torch.rand(output.shape, generator=weights, dtype=torch.double)).sum()
+        for output in outputs
+        if output.requires_grad
+    ]
+    gradients: list[Tensor | None] = []
+    if terms and wanted:
+        total = torch.stack(terms).sum()
+        gradients = list(torch.autograd.grad(total, wanted, allow_unused=True))
+    buffers = [buffer.detach().clone() for buffer in module.buffers()]
+    return [o.detach() for o in outputs], gradients, [*buffers, generator_state]
+
+
+def _largest_difference(expected: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> float:
+    if len(expected) != len(found):
+        return math.inf
+    return max(map(_difference, expected, found), default=0.0)
+
+
+def _difference(expected: Tensor | None, found: Tensor | None) -> float:
+    """The largest absolute difference over one plus the largest magnitude; equal NaN and infinities differ by nothing."""
+    if expected is None or found is None:
+        return 0.0 if expected is found else math.inf
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return math.inf
+    if expected.numel() == 0:
+        return 0.0
+    left, right = expected.detach().to_dense().double(), found.detach().to_dense().double()
+    equal = (left == right) | (left.isnan() & right.isnan())
+    distance = torch.where(equal, 0.0, (left - right).abs()).max().item()
+    scale = 1 + left.nan_to_num(0, 0, 0).abs().max().item()
+    return math.inf if math.isnan(distance) else distance / scale

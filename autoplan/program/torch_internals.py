@@ -1,0 +1,143 @@
+"""Every private name of torch that autoplan uses, one place, each with its reason. Checked against torch 2.13.
+
+Nothing else in autoplan may touch an underscored name of torch; a new torch release is ported by making this file work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch._functorch.apis as functorch_apis
+import torch._functorch.eager_transforms as eager_transforms
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import TreeSpec as TreeSpec
+from torch.utils._pytree import tree_flatten as tree_flatten
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_unflatten as tree_unflatten
+
+TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
+"""Where torch's own Python code lies; its frames are not the user's."""
+
+MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module())) - {"training"}
+"""What `nn.Module.__init__` sets: bookkeeping of torch, not state of the user."""
+
+stored_entries: Callable[[Tensor], int] = Tensor._nnz
+"""Number of stored entries of a sparse tensor."""
+
+METADATA_OPERATORS = frozenset(
+    {
+        torch.ops.aten._nnz.default,
+        torch.ops.aten.sparse_dim.default,
+        torch.ops.aten.dense_dim.default,
+    }
+)
+"""Operators that only look at a tensor's description, issued by torch itself."""
+
+READ_NUMBER = torch.ops.aten._local_scalar_dense.default
+"""The operator below `.item()`."""
+
+SLICE = torch.ops.aten.slice.Tensor
+
+_DATA: Any = Tensor.data
+_REQUIRES_GRAD: Any = Tensor.requires_grad
+_GRAD: Any = Tensor.grad
+_SHAPE: Any = Tensor.shape
+
+READ_SHAPE: Callable[..., Any] = _SHAPE.__get__
+READ_DATA: Callable[..., Any] = _DATA.__get__
+READ_REQUIRES_GRAD: Callable[..., Any] = _REQUIRES_GRAD.__get__
+"""Reading ``shape``, ``data`` and ``requires_grad``, as a function mode sees it."""
+
+SET_OR_READ_GRADIENT: tuple[Callable[..., Any], ...] = (
+    _DATA.__set__,
+    _REQUIRES_GRAD.__set__,
+    _GRAD.__get__,
+    _GRAD.__set__,
+)
+"""Setting ``data``, ``requires_grad`` or ``grad``, and reading ``grad``."""
+
+BYPASS_MODES: tuple[tuple[Any, str], ...] = (
+    (torch.jit.ScriptFunction, "__call__"),
+    (functorch_apis, "vmap_impl"),
+    (eager_transforms, "grad_increment_nesting"),
+    (eager_transforms, "jvp_increment_nesting"),
+)
+"""Entries to code that runs past function modes: TorchScript and `torch.func`."""
+
+READS_CONTENT: dict[Callable[..., Any], int] = {
+    torch.lstm: 1,
+    torch.gru: 1,
+    torch.rnn_tanh: 1,
+    torch.rnn_relu: 1,
+    torch._VF._pad_packed_sequence: 1,
+    torch.tensor_split: 1,
+    Tensor.tensor_split: 1,
+    torch.sparse_coo_tensor: 0,
+}
+"""Functions whose C++ code reads the content of this argument past the dispatcher."""
+
+FUNCTION_APPLY: Callable[..., Any] = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+"""`autograd.Function.apply` before it is bound to a class."""
+
+
+def override_checks() -> list[tuple[Any, str]]:
+    """The tests by which `torch.nn.functional` hands a call to a function mode whole.
+
+    Answered with False, its functions run their Python bodies, and a mode sees the calls inside them.
+    """
+    modules = (torch.nn.functional, torch.functional)
+    return [(m, k) for m in modules for k in vars(m) if k.startswith("has_torch_function")]
+
+
+def storage_id(tensor: Tensor) -> int:
+    """Identity of the memory a strided tensor lies in; equal for views, distinct for empty tensors too."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def operator_name(func: Any) -> str | None:
+    """``aten.mm.default`` for an operator overload, None for any other callable."""
+    return str(func) if isinstance(func, torch._ops.OpOverload) else None
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """The callable behind an overload's name, as quick to call as torch allows (its Python wrapper costs a microsecond)."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found._op  # type: ignore[no-any-return]
+
+
+def written_arguments(func: Any) -> tuple[bool, ...]:
+    """Per argument of an operator's schema, whether the call writes it. Empty for other callables."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return ()
+    return tuple(
+        bool(argument.alias_info and argument.alias_info.is_write) for argument in schema.arguments
+    )
+
+
+def output_size_follows_content(func: Any) -> bool:
+    """The operator's output shape depends on what its inputs hold (``nonzero``, a mask index)."""
+    return torch.Tag.dynamic_output_shape in getattr(func, "tags", ())
+
+
+def module_tensors(module: torch.nn.Module, kind: str) -> dict[str, Any]:
+    """The dictionary in which a module keeps its own tensors of a kind: ``parameter``, ``buffer`` or ``attribute``."""
+    if kind == "attribute":
+        return vars(module)
+    return module._parameters if kind == "parameter" else module._buffers
+
+
+def has_backward_hooks(module: torch.nn.Module) -> bool:
+    """The user registered a full or a legacy backward hook, or a backward pre-hook."""
+    return bool(module._backward_hooks or module._backward_pre_hooks)
+
+
+def is_autocast_enabled(devices: Iterable[str] = ("cpu", "cuda")) -> tuple[bool, ...]:
+    """Whether autocast is on, by device type."""
+    return tuple(torch.is_autocast_enabled(device) for device in devices)
