@@ -1,0 +1,215 @@
+"""A job: what a parent hands to its workers and what it gets back, as data and as files of a private directory.
+
+job.pkl        everything but tensors of the model and of the graph
+state.pt       initial parameters and buffers
+shard-R.pt     rank R's part of the graph; a worker opens only its own
+progress.jsonl what rank 0 reports while it runs
+result-R.pt    what rank R measured; rank 0's has the trained parameters and buffers too
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autoplan.errors import PlanError
+from autoplan.execute.audit import IssuedCollective
+from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.partition.halo import Shard
+from autoplan.program.rank_program import InputKey, RankProgram
+
+PROGRESS_FILE = "progress.jsonl"
+_JOB_FILE = "job.pkl"
+_STATE_FILE = "state.pt"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainJob:
+    """A training run, the same for every rank. One epoch is one step on the whole graph.
+
+    Attributes:
+        program: the training step; its first output is the loss.
+        parameters: initial values by the model's own names, tied ones once; all that a program reads, trained or not.
+        buffers: initial values of buffers and tensor attributes by name.
+        optimizer: over ``program.trained``.
+        epochs: number of steps, at least 1.
+        seed: of the random draws in the step.
+        evaluation: a forward pass with metrics among its outputs; run after the last epoch.
+        metrics: by metric name, the position of its value (one element, equal on all ranks) in the evaluation's outputs.
+        evaluate_every: evaluate after every so many epochs as well.
+        device: where a rank's tensors live; ``cuda`` means the card of the rank's own number.
+        default_dtype: torch's default dtype while the programs run, as it was when they were recorded.
+    """
+
+    program: RankProgram
+    parameters: Mapping[str, torch.Tensor]
+    buffers: Mapping[str, torch.Tensor]
+    optimizer: OptimizerSpec
+    epochs: int
+    seed: int = 0
+    evaluation: RankProgram | None = None
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    evaluate_every: int | None = None
+    device: str = "cpu"
+    default_dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise PlanError(f"epochs is {self.epochs}; a training run has at least 1")
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise PlanError(f"evaluate_every is {self.evaluate_every}; it must be at least 1")
+        if not self.program.has_loss:
+            raise PlanError(
+                "the plan has no loss, so there is nothing to train; plan with loss=..."
+            )
+        if not self.program.trained:
+            raise PlanError(
+                "no parameter gets a gradient from the loss, so there is nothing to train; "
+                "check requires_grad and that the loss depends on the model's output"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankData:
+    """One rank's part of the graph.
+
+    Attributes:
+        shard: the rows it holds.
+        inputs: what the programs read, by (attribute, state), sliced for this rank.
+    """
+
+    shard: Shard
+    inputs: Mapping[InputKey, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The metrics after an epoch (counted from 1)."""
+
+    epoch: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankResult:
+    """What one rank did.
+
+    Attributes:
+        losses: of every epoch's step.
+        evaluations: in order; the last is of the trained model.
+        step_seconds: of every step.
+        audited: steps slowed down by being watched; they do not count for the step time.
+        collectives: calls that one step made, in order.
+        resident_bytes, peak_bytes: tensor memory before one step, and at its highest.
+        parameters, buffers: trained values by name, on the CPU.
+    """
+
+    losses: tuple[float, ...]
+    evaluations: tuple[Evaluation, ...]
+    step_seconds: tuple[float, ...]
+    audited: tuple[int, ...]
+    collectives: tuple[IssuedCollective, ...]
+    resident_bytes: int
+    peak_bytes: int
+    parameters: Mapping[str, torch.Tensor]
+    buffers: Mapping[str, torch.Tensor]
+
+    @property
+    def communication_bytes(self) -> int:
+        """Payload of one step's collectives."""
+        return sum(call.payload_bytes for call in self.collectives)
+
+
+@contextlib.contextmanager
+def job_directory() -> Iterator[Path]:
+    """A private directory, removed when the context ends, however it ends."""
+    with tempfile.TemporaryDirectory(prefix="autoplan-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def write_job(directory: Path, job: TrainJob) -> None:
+    """Writes what all ranks share."""
+    state = {"parameters": _plain(job.parameters), "buffers": _plain(job.buffers)}
+    torch.save(state, directory / _STATE_FILE)
+    with (directory / _JOB_FILE).open("wb") as file:
+        pickle.dump(replace(job, parameters={}, buffers={}), file)
+
+
+def read_job(directory: Path) -> TrainJob:
+    """Reads what `write_job` wrote. The directory is trusted: its owner is the process that started this one."""
+    with (directory / _JOB_FILE).open("rb") as file:
+        job: TrainJob = pickle.load(file)
+    state = torch.load(directory / _STATE_FILE, weights_only=True)
+    return replace(job, parameters=state["parameters"], buffers=state["buffers"])
+
+
+def write_shard(directory: Path, data: RankData) -> None:
+    """Writes one rank's part of the graph; the rank is its shard's."""
+    shard = {part.name: _to_tensors(getattr(data.shard, part.name)) for part in fields(Shard)}
+    torch.save(
+        {"shard": shard, "inputs": _plain(data.inputs)}, _shard_file(directory, data.shard.rank)
+    )
+
+
+def read_shard(directory: Path, rank: int) -> RankData:
+    """Reads one rank's part of the graph."""
+    saved = torch.load(_shard_file(directory, rank), weights_only=True)
+    shard = {name: _to_arrays(value) for name, value in saved["shard"].items()}
+    return RankData(Shard(**shard), saved["inputs"])
+
+
+def write_result(directory: Path, rank: int, result: RankResult, *, with_state: bool) -> None:
+    """Writes what a rank did; parameters and buffers only ``with_state``: they are equal on all ranks."""
+    kept = {part.name: getattr(result, part.name) for part in fields(RankResult)}
+    if not with_state:
+        kept.update(parameters={}, buffers={})
+    kept["evaluations"] = [(e.epoch, dict(e.metrics)) for e in result.evaluations]
+    kept["collectives"] = [(c.name, c.payload_bytes) for c in result.collectives]
+    torch.save(kept, directory / f"result-{rank}.pt")
+
+
+def read_result(directory: Path, rank: int) -> RankResult:
+    """Reads what a rank did."""
+    kept = torch.load(directory / f"result-{rank}.pt", weights_only=True)
+    kept["evaluations"] = tuple(Evaluation(*entry) for entry in kept["evaluations"])
+    kept["collectives"] = tuple(IssuedCollective(*entry) for entry in kept["collectives"])
+    return RankResult(**kept)
+
+
+def _shard_file(directory: Path, rank: int) -> Path:
+    return directory / f"shard-{rank}.pt"
+
+
+def _plain(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Without gradients, and each tensor with no more memory than it shows (`torch.save` writes whole storages)."""
+    return {
+        key: value.detach().clone(memory_format=torch.contiguous_format)
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided
+        else value
+        for key, value in values.items()
+    }
+
+
+def _to_tensors(value: Any) -> Any:
+    """Arrays as tensors, also inside a mapping: files hold tensors only."""
+    if isinstance(value, np.ndarray):
+        return torch.tensor(value)
+    if isinstance(value, Mapping):
+        return {key: _to_tensors(inner) for key, inner in value.items()}
+    return value
+
+
+def _to_arrays(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    if isinstance(value, dict):
+        return {key: _to_arrays(inner) for key, inner in value.items()}
+    return value

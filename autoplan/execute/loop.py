@@ -1,0 +1,241 @@
+"""One rank's training: the same code in a worker process and, for a single rank, in the caller's process."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from autoplan.execute.audit import CollectiveCounter, PeakMemory, peak_memory
+from autoplan.execute.job import Evaluation, RankData, RankResult, TrainJob
+from autoplan.execute.processes import mean_over_ranks
+from autoplan.execute.progress import EpochReport, Reporter
+from autoplan.program.communicator import Communicator
+from autoplan.program.context import RankContext
+from autoplan.program.rank_program import InputKey, RankProgram
+
+
+class StepModule(nn.Module):
+    """The training step as a module: no inputs, returns the scalar loss.
+
+    Its parameters are those that get a gradient, under the model's own names; everything else it reads is kept out of
+    the module's sight, so that DistributedDataParallel neither broadcasts nor waits for it.
+    """
+
+    def __init__(
+        self,
+        program: RankProgram,
+        context: RankContext,
+        parameters: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        inputs: Mapping[InputKey, Any],
+    ) -> None:
+        """Takes tensors that are on the context's device; ``parameters`` and ``buffers`` are changed by training."""
+        super().__init__()
+        self.model = nn.Module()
+        self._program = program
+        self._context = context
+        # a plain dict: nn.Module registers neither tensors nor parameters inside it
+        self.values = dict(parameters)
+        self.buffer_values = buffers
+        self._inputs = inputs
+        for name in program.trained:
+            parameter = nn.Parameter(parameters[name])
+            _register(self.model, name, parameter)
+            self.values[name] = parameter
+
+    def forward(self) -> torch.Tensor:
+        """Runs the step's forward pass."""
+        outputs = self._program.run(self._context, self.values, self.buffer_values, self._inputs)
+        loss: torch.Tensor = outputs[0]
+        return loss
+
+
+class RankTrainer:
+    """One rank of a job, ready to step."""
+
+    def __init__(self, job: TrainJob, data: RankData, communicator: Communicator) -> None:
+        """Moves state and inputs to the device (copies: the job's tensors are left alone) and sets up the group.
+
+        Every rank must do this at the same time: learning the order of gathered rows and wrapping the step are collective.
+        """
+        self._job = job
+        self.device = _device_of(job, communicator.rank)
+        self._context = RankContext.from_shard(
+            data.shard, communicator, device=self.device, seed=job.seed
+        )
+        programs = [job.program] if job.evaluation is None else [job.program, job.evaluation]
+        self._context.prepare({axis for program in programs for axis in program.gathered})
+        self._inputs = {key: self._moved(value) for key, value in data.inputs.items()}
+        self._step = StepModule(
+            job.program,
+            self._context,
+            {name: self._copied(value) for name, value in job.parameters.items()},
+            {name: self._copied(value) for name, value in job.buffers.items()},
+            self._inputs,
+        )
+        self._distributed = communicator.size > 1
+        self._module: nn.Module = _data_parallel(self._step) if self._distributed else self._step
+        self._trained = list(self._step.parameters())
+        self._optimizer = job.optimizer.build(self._trained)
+
+    def train_step(self) -> torch.Tensor:
+        """Forward, backward and update; returns the loss, detached. `start_step` comes before it."""
+        loss: torch.Tensor = self._module()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return loss.detach()
+
+    def start_step(self, number: int) -> None:
+        """Clears the gradients and advances the random draws to a step (from 0)."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._context.step = number
+
+    def evaluate(self) -> dict[str, float]:
+        """The job's metrics now."""
+        if self._job.evaluation is None:
+            return {}
+        with torch.no_grad():
+            outputs = self._job.evaluation.run(
+                self._context, self._step.values, self._step.buffer_values, self._inputs
+            )
+        return {name: float(outputs[position]) for name, position in self._job.metrics.items()}
+
+    def resident(self) -> list[torch.Tensor]:
+        """The tensors that live from step to step.
+
+        Gradients count only where DistributedDataParallel keeps them (they are views of its buckets); one rank alone frees
+        them before each step. So this must be called before `start_step`.
+        """
+        held = [*self._step.values.values(), *self._step.buffer_values.values()]
+        held += [value for value in self._inputs.values() if isinstance(value, torch.Tensor)]
+        held += [self._context.halo.send_rows]
+        for rows in self._context.axes.values():
+            index = (rows.ids, rows.gathered_ids, rows.gathered_positions)
+            held += [tensor for tensor in index if tensor is not None]
+        for state in self._optimizer.state.values():
+            held += [value for value in state.values() if isinstance(value, torch.Tensor)]
+        if self._distributed:
+            held += [parameter.grad for parameter in self._trained if parameter.grad is not None]
+        return held
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """All parameters now, by the model's own names; copies on the CPU."""
+        return {
+            name: value.detach().to("cpu", copy=True) for name, value in self._step.values.items()
+        }
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """All buffers now, by name; copies on the CPU."""
+        return {
+            name: value.detach().to("cpu", copy=True)
+            for name, value in self._step.buffer_values.items()
+        }
+
+    def _copied(self, value: torch.Tensor) -> torch.Tensor:
+        return value.detach().to(self.device, copy=True)
+
+    def _moved(self, value: Any) -> Any:
+        return value.to(self.device) if isinstance(value, torch.Tensor) else value
+
+
+def train_rank(
+    job: TrainJob, data: RankData, communicator: Communicator, reporter: Reporter
+) -> RankResult:
+    """Runs all epochs of one rank and watches two of the steps (see `audit`)."""
+    trainer = RankTrainer(job, data, communicator)
+    counted, measured = _audited_steps(job.epochs)
+    counter = CollectiveCounter(communicator.rank)
+    memory: PeakMemory | None = None
+    losses: list[torch.Tensor] = []
+    seconds: list[float] = []
+    evaluations: list[Evaluation] = []
+    for number in range(job.epochs):
+        resident = trainer.resident() if number == measured else []
+        trainer.start_step(number)
+        with contextlib.ExitStack() as watched:
+            if number == measured:
+                memory = watched.enter_context(peak_memory(resident))
+            if number == counted:
+                watched.enter_context(counter)
+            started = time.perf_counter()
+            loss = trainer.train_step()
+            seconds.append(time.perf_counter() - started)
+        losses.append(loss)
+        epoch = number + 1
+        last = epoch == job.epochs
+        if last or (job.evaluate_every is not None and epoch % job.evaluate_every == 0):
+            evaluations.append(Evaluation(epoch, trainer.evaluate()))
+        if reporter.wants(last=last):
+            metrics = evaluations[-1].metrics if evaluations else {}
+            reporter.report(EpochReport(epoch, float(loss), metrics))
+    assert memory is not None
+    return RankResult(
+        losses=tuple(float(value) for value in losses),
+        evaluations=tuple(evaluations),
+        step_seconds=tuple(seconds),
+        audited=tuple(sorted({counted, measured})),
+        collectives=tuple(counter.issued),
+        resident_bytes=memory.resident,
+        peak_bytes=memory.peak,
+        parameters=trainer.parameters(),
+        buffers=trainer.buffers(),
+    )
+
+
+def _audited_steps(epochs: int) -> tuple[int, int]:
+    """Which step's collectives are counted, and which step's memory is measured.
+
+    Never collectives of step 1: DistributedDataParallel sorts its buckets anew before it, with broadcasts of its own.
+    """
+    counted = 2 if epochs > 2 else 0
+    return counted, min(3, epochs - 1)
+
+
+def _data_parallel(step: StepModule) -> nn.Module:
+    """Averages gradients over the ranks, bucket by bucket while backward runs.
+
+    Parameters are equal on all ranks (read from one file), so the first broadcast is left out. Gradients are views of the
+    buckets: they take no memory of their own.
+    """
+    wrapped = DistributedDataParallel(step, init_sync=False, gradient_as_bucket_view=True)
+    wrapped.register_comm_hook(dist.get_world_size(), mean_over_ranks)
+    return wrapped
+
+
+def _device_of(job: TrainJob, rank: int) -> torch.device:
+    """A rank's own card where the job names none."""
+    device = torch.device(job.device)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", rank)
+    return device
+
+
+def _register(root: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    """Registers a parameter under a dotted name, with the modules on the way."""
+    *path, key = name.split(".")
+    module = root
+    for part in path:
+        if part not in module._modules:
+            module.add_module(part, nn.Module())
+        child = module._modules[part]
+        assert child is not None
+        module = child
+    module.register_parameter(key, parameter)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Torch's default dtype while the context lasts."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,67 @@
+"""Optimizers by name with plain arguments, so that a worker can build them without the user's code."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from autoplan.errors import PlanError
+
+OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
+    "adadelta": torch.optim.Adadelta,
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "adamax": torch.optim.Adamax,
+    "adamw": torch.optim.AdamW,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+}
+
+Argument = bool | int | float | tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSpec:
+    """An optimizer of `torch.optim`.
+
+    Attributes:
+        name: in lower case, a key of `OPTIMIZERS`.
+        arguments: keyword arguments (``lr``, ``weight_decay``, ...); torch's defaults for the rest.
+
+    Raises:
+        PlanError: a name or an argument that does not exist.
+    """
+
+    name: str
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name not in OPTIMIZERS:
+            close = difflib.get_close_matches(self.name.lower(), OPTIMIZERS, n=1)
+            hint = f"did you mean '{close[0]}'? " if close else ""
+            raise PlanError(f"no optimizer '{self.name}'; {hint}There are {', '.join(OPTIMIZERS)}")
+        accepted = list(inspect.signature(OPTIMIZERS[self.name]).parameters)[1:]
+        unknown = [argument for argument in self.arguments if argument not in accepted]
+        if unknown:
+            raise PlanError(
+                f"optimizer '{self.name}' has no argument '{unknown[0]}'; it takes {', '.join(accepted)}"
+            )
+
+    def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer over these parameters.
+
+        Raises:
+            PlanError: a value that torch refuses, such as a negative learning rate.
+        """
+        arguments: dict[str, Any] = dict(self.arguments)
+        try:
+            return OPTIMIZERS[self.name](parameters, **arguments)
+        except (TypeError, ValueError) as error:
+            raise PlanError(f"optimizer '{self.name}': {error}") from error

@@ -1,0 +1,135 @@
+"""Trains a job on as many processes as it has ranks; on this process when it has one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autoplan.errors import PlanError
+from autoplan.execute.job import (
+    PROGRESS_FILE,
+    Evaluation,
+    RankData,
+    RankResult,
+    TrainJob,
+    job_directory,
+    read_result,
+    write_job,
+    write_shard,
+)
+from autoplan.execute.loop import default_dtype, train_rank
+from autoplan.execute.progress import follow, progress_bar
+from autoplan.program.communicator import LocalCommunicator
+
+_WARM_UP_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainResult:
+    """What a training run gave.
+
+    Attributes:
+        losses: of every epoch's step, before its update.
+        metrics: of the trained model, by name.
+        evaluations: every evaluation, in order; the last one's metrics are ``metrics``.
+        step_seconds: median of one step on the slowest rank; without warm-up and without the steps that were watched.
+        peak_bytes: measured tensor memory at its highest in one step, per rank.
+        communication_bytes: payload that one step handed to collectives, counted at the process group, per rank.
+        ran_as_planned: the counted payload is the planned one; None when no plan was given to compare with.
+        parameters, buffers: trained values by the model's own names, on the CPU.
+        ranks: what each rank reported.
+    """
+
+    losses: tuple[float, ...]
+    metrics: Mapping[str, float]
+    evaluations: tuple[Evaluation, ...]
+    step_seconds: float
+    peak_bytes: tuple[int, ...]
+    communication_bytes: tuple[int, ...]
+    ran_as_planned: bool | None
+    parameters: Mapping[str, torch.Tensor]
+    buffers: Mapping[str, torch.Tensor]
+    ranks: tuple[RankResult, ...]
+
+
+def run_training(
+    job: TrainJob,
+    parts: Iterable[RankData],
+    *,
+    workers: int,
+    planned_bytes: Sequence[int] | None = None,
+    progress: bool = True,
+) -> TrainResult:
+    """Trains.
+
+    Args:
+        job: what to run; its tensors are not changed.
+        parts: each rank's part of the graph, in rank order. Taken one by one, so that a generator keeps one in memory.
+        workers: number of ranks P. With one, everything runs in this process.
+        planned_bytes: [P] what the plan says each rank hands to collectives in a step.
+        progress: draw a bar on stderr, if that is a terminal.
+
+    Raises:
+        PlanError: the number of parts is not ``workers``.
+        ExecutionError: a worker failed.
+        GuardError: (one rank only) a decision recorded from the samples comes out differently on this graph.
+    """
+    with progress_bar(job.epochs, shown=progress) as reporter:
+        if workers == 1:
+            _check_count(only := list(parts), workers)
+            with default_dtype(job.default_dtype):
+                ranks = [train_rank(job, only[0], LocalCommunicator(), reporter)]
+        else:
+            with job_directory() as directory:
+                write_job(directory, job)
+                written = []
+                for data in parts:
+                    write_shard(directory, data)
+                    written.append(data.shard.rank)
+                    del data
+                _check_count(written, workers)
+                # torch's launcher takes half a second to import, which one rank does not need
+                from autoplan.execute.launch import launch
+
+                with follow(directory / PROGRESS_FILE, reporter):
+                    launch(directory, workers)
+                ranks = [read_result(directory, rank) for rank in range(workers)]
+    return _combine(ranks, planned_bytes)
+
+
+def _check_count(parts: Sequence[object], workers: int) -> None:
+    if len(parts) != workers:
+        raise PlanError(
+            f"{len(parts)} parts of the graph for {workers} workers; the partition must have one part for each"
+        )
+
+
+def _combine(ranks: Sequence[RankResult], planned_bytes: Sequence[int] | None) -> TrainResult:
+    """Losses, metrics and state are equal on all ranks and taken from the first."""
+    first = ranks[0]
+    counted = tuple(rank.communication_bytes for rank in ranks)
+    return TrainResult(
+        losses=first.losses,
+        metrics=first.evaluations[-1].metrics,
+        evaluations=first.evaluations,
+        step_seconds=max(_typical_step(rank) for rank in ranks),
+        peak_bytes=tuple(rank.peak_bytes for rank in ranks),
+        communication_bytes=counted,
+        ran_as_planned=None if planned_bytes is None else counted == tuple(planned_bytes),
+        parameters=first.parameters,
+        buffers=first.buffers,
+        ranks=tuple(ranks),
+    )
+
+
+def _typical_step(rank: RankResult) -> float:
+    """Median of the steps that count; of all where a short run leaves none."""
+    counting = [
+        seconds
+        for number, seconds in enumerate(rank.step_seconds)
+        if number >= _WARM_UP_STEPS and number not in rank.audited
+    ]
+    return statistics.median(counting or rank.step_seconds)

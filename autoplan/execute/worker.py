@@ -1,0 +1,86 @@
+"""A worker process: one rank of a job. ``python -m autoplan.execute.worker JOB_DIR`` under torch's launcher.
+
+It needs torch, `autoplan.program` and `autoplan.execute`: neither the user's model nor torch_geometric.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import ErrorHandler, record
+
+from autoplan.execute.job import PROGRESS_FILE, read_job, read_shard, write_result
+from autoplan.execute.loop import train_rank
+from autoplan.execute.processes import ProcessCommunicator
+from autoplan.execute.progress import FileReporter, SilentReporter
+
+_WATCH_SECONDS = 1.0
+
+
+class FailureRecord(ErrorHandler):
+    """Torch's error file, with a time fine enough to tell which rank failed first."""
+
+    def record_exception(self, e: BaseException) -> None:
+        """Writes exception, traceback and time; must be called while ``e`` is handled."""
+        now = time.time_ns()
+        path = self._get_error_file_path()
+        if path is None:
+            return
+        extra = {
+            "py_callstack": traceback.format_exc(),
+            "timestamp": str(now // 10**9),
+            "time_ns": str(now),
+        }
+        message = {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}
+        Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
+
+
+def main(directory: str) -> None:
+    """Runs this process's rank of the job in ``directory``. Does not return when it fails."""
+    try:
+        record(run_worker, FailureRecord())(Path(directory))
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        # a normal exit would wait for collectives that other ranks will never join
+        os._exit(1)
+
+
+def run_worker(directory: Path) -> None:
+    """Joins the group, trains, writes the rank's results."""
+    _end_with(directory)
+    job = read_job(directory)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    dist.init_process_group("gloo")
+    communicator = ProcessCommunicator()
+    first = communicator.rank == 0
+    reporter = FileReporter(directory / PROGRESS_FILE) if first else SilentReporter()
+    result = train_rank(job, read_shard(directory, communicator.rank), communicator, reporter)
+    write_result(directory, communicator.rank, result, with_state=first)
+    # nobody leaves while another still needs its connections
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _end_with(directory: Path) -> None:
+    """Ends this process when its parent dies or gives up the job, however that happens."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent and directory.exists():
+            time.sleep(_WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="autoplan-parent-watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
