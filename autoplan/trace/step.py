@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,16 +11,21 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from autoplan.errors import TraceError
-from autoplan.trace.arguments import Arguments, match_arguments
+from autoplan.errors import AutoplanError, TraceError
+from autoplan.program.ir import Program
+from autoplan.trace.arguments import match_arguments
 from autoplan.trace.attributes import describe, dtype_name
 from autoplan.trace.copies import copy_model, lazy_parameters, random_state_kept
+from autoplan.trace.core import generalise_module
 from autoplan.trace.loss import LossFunction, resolve_loss
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
-from autoplan.trace.step_module import MODEL, StepModule, user_name
+from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
 
 Metrics = Mapping[str, Callable[..., Any]]
+
+_TABLE_ROWS = 32
+"""A parameter with as many rows as the graph has nodes is taken for a node table from this size on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class PreparedStep:
         samples: small graphs; the last one is to be held back.
         schema: of the user's graph.
         loss: one sentence that says what the loss is and why.
-        lazy: names of the model's parameters and buffers that the user's model has not sized yet.
+        lazy: names of the parameters and buffers that the user's model has not sized yet.
     """
 
     module: StepModule
@@ -40,6 +45,112 @@ class PreparedStep:
     schema: GraphSchema
     loss: str
     lazy: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step and its program.
+
+    Attributes:
+        program: valid for any graph of the schema; None where there is none.
+        reason: why there is none.
+        recording: without a program, one pass over the first sample: sizes and costs only.
+        schema: of the user's graph; the program's inputs are its tensors in schema order.
+        sample_rows: rows of every axis, one entry per entry of ``program.samples`` (and of the recording's).
+        loss: one sentence that says what the loss is and why.
+        has_loss: whether the first output is a loss.
+        training: the mode it was recorded in.
+        metrics: names of the metrics, which are the last output.
+        parameters: names of the model's parameters, the model's own, tied ones once.
+        lazy: names of those parameters and buffers that the user's model has not sized yet.
+        module: what was recorded, for comparisons with plain PyTorch.
+    """
+
+    program: Program | None
+    reason: str | None
+    recording: Program | None
+    schema: GraphSchema
+    sample_rows: tuple[Mapping[str, int], ...]
+    loss: str
+    has_loss: bool
+    training: bool
+    metrics: tuple[str, ...]
+    parameters: tuple[str, ...]
+    lazy: tuple[str, ...]
+    module: StepModule
+
+    def state_tensors(self, model: nn.Module) -> dict[str, Tensor]:
+        """The tensors that the program reads besides the graph's: `StateSlot.path` -> the model's own, or a captured one.
+
+        Args:
+            model: the user's model, with every parameter sized.
+        """
+        return dict(self._state_tensors(model))
+
+    def _state_tensors(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        program = self.program or self.recording
+        for slot in program.state if program is not None else ():
+            owner: nn.Module = self.module if slot.path.startswith(f"{CAPTURED}.") else model
+            path = slot.path if owner is self.module else user_name(slot.path)
+            module, _, name = path.rpartition(".")
+            yield slot.path, getattr(owner.get_submodule(module), name)
+
+
+def trace_step(
+    model: nn.Module,
+    graph: Data,
+    loss: LossFunction | None = None,
+    *,
+    training: bool = True,
+    metrics: Metrics | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+) -> TracedStep:
+    """Trace a model with its loss and metrics on samples of a graph.
+
+    The user's model, graph and random state are left as they are, to the bit.
+
+    Args:
+        model: any module whose forward takes the graph's attributes by name, or the graph.
+        graph: the graph to train on.
+        loss: ``loss(out, graph)``. None: in training what the labels suggest (see `resolve_loss`), in evaluation none.
+        training: record in training mode (dropout drops) or in evaluation mode.
+        metrics: by name, functions like the loss.
+        inputs: what the user says of attributes (`GraphSchema.of`) and of forward's arguments (`match_arguments`).
+        seed: of the samples.
+        dtype: floating dtype to trace in instead of the model's own (`verify` uses float64).
+
+    Raises:
+        TraceError: the graph cannot be classified, an argument has no attribute, or model, loss or a metric fails on a
+            sample.
+    """
+    step = prepare_step(
+        model,
+        graph,
+        loss,
+        training=training,
+        metrics=metrics,
+        inputs=inputs,
+        seed=seed,
+        dtype=dtype,
+    )
+    with random_state_kept():
+        traced = generalise_module(step.module, [sample.tensors for sample in step.samples])
+    return TracedStep(
+        program=traced.program,
+        reason=traced.reason,
+        recording=traced.recording,
+        schema=step.schema,
+        sample_rows=tuple(sample.rows for sample in step.samples[:-1]),
+        loss=step.loss,
+        has_loss=step.module.has_loss,
+        training=training,
+        metrics=tuple(metrics or ()),
+        parameters=tuple(name for name, _ in model.named_parameters()),
+        lazy=step.lazy,
+        module=step.module,
+    )
 
 
 def prepare_step(
@@ -53,22 +164,129 @@ def prepare_step(
     seed: int = 0,
     dtype: torch.dtype | None = None,
 ) -> PreparedStep:
-    """Classify the graph, match forward's arguments, choose the loss, draw samples; see `trace_step`."""
+    """Classify the graph, match forward's arguments, draw samples, choose the loss; arguments as in `trace_step`."""
+    schema = GraphSchema.of(graph, inputs)
+    arguments = match_arguments(model, schema, inputs)
     with random_state_kept():
         torch.manual_seed(seed)
-        schema = GraphSchema.of(graph, inputs)
-        arguments = match_arguments(model, schema, inputs)
-        if dtype is not None:
-            schema = _cast_schema(schema, dtype)
         copied = copy_model(model, training=training)
         lazy = lazy_parameters(copied)
-        samples = _samples(graph, schema, copied, seed, dtype)
-        if dtype is not None and not lazy:
-            copied.to(dtype)
-        step = StepModule(copied, model, graph, schema, arguments)
+        samples = _samples(graph, schema, copied, seed, dtype=None)
         if lazy:
-            _run(step, samples[0], schema, training)
-            copied.to(dtype or copied_dtype(copied))
-            samples = _samples(graph, schema, copied, seed, dtype)
-        sentence = ""
-        return PreparedStep(step, samples, schema, sentence, lazy)
+            _run(StepModule(copied, model, graph, schema, arguments), samples[0], schema)
+        if dtype is not None:
+            schema = _cast_schema(schema, dtype)
+            copied.to(dtype)
+        samples = _samples(graph, schema, copied, seed, dtype)
+        sentence = "there is no loss: an evaluation step without loss="
+        if training and loss is None:
+            bare = StepModule(copied, model, graph, schema, arguments)
+            output = _run(copy.deepcopy(bare), samples[0], schema)
+            sample = dict(zip(schema.names, samples[0].tensors, strict=True))
+            resolved = resolve_loss(None, graph, schema, output, sample)
+            loss, sentence = resolved.function, resolved.sentence
+        elif loss is not None:
+            sentence = resolve_loss(loss, graph, schema, None, {}).sentence
+        step = StepModule(copied, model, graph, schema, arguments, loss, metrics)
+        if dtype is not None:
+            step.to(dtype)
+        result = _run(copy.deepcopy(step), samples[0], schema)
+        if step.has_loss:
+            _check_loss(result[0])
+    return PreparedStep(step, samples, schema, sentence, lazy)
+
+
+def _samples(
+    graph: Data, schema: GraphSchema, model: nn.Module, seed: int, dtype: torch.dtype | None
+) -> tuple[GraphSample, ...]:
+    """Samples whose sizes differ from every width of the model that is known yet."""
+    sized = [*model.parameters(), *model.buffers()]
+    widths = {size for tensor in sized if not nn.parameter.is_lazy(tensor) for size in tensor.shape}
+    drawn = draw_samples(graph, schema, widths=widths, seed=seed)
+    if dtype is None:
+        return drawn
+    return tuple(
+        replace(sample, tensors=tuple(_cast(tensor, dtype) for tensor in sample.tensors))
+        for sample in drawn
+    )
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+
+
+def _cast_schema(schema: GraphSchema, dtype: torch.dtype) -> GraphSchema:
+    name = dtype_name(torch.empty(0, dtype=dtype))
+    floating = ("float16", "bfloat16", "float32", "float64")
+    attributes = tuple(
+        replace(spec, dtype=name) if spec.dtype in floating else spec for spec in schema.attributes
+    )
+    return replace(schema, attributes=attributes)
+
+
+def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
+    """What the step returns for a sample. Raises TraceError that names the module where it fails."""
+    tensors = [
+        tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in sample.tensors
+    ]
+    try:
+        return step(*tensors)
+    except AutoplanError:
+        raise
+    except Exception as error:
+        place = _failing_module(step, error)
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        raise TraceError(
+            f"{place} fails on a sample of {sample.rows['node']} nodes and {sample.rows['edge']} edges drawn from the "
+            f"graph: {type(error).__name__}: {first_line}{_dtypes(step, sample, schema, first_line)}"
+            f"{_node_table(step, schema)}"
+        ) from error
+
+
+def _failing_module(step: StepModule, error: Exception) -> str:
+    """The innermost module that was running when the error was raised, by the user's name."""
+    paths = {id(module): path for path, module in step.named_modules()}
+    found = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        owner = traceback.tb_frame.f_locals.get("self")
+        found = paths.get(id(owner), found)
+        traceback = traceback.tb_next
+    if found == MODEL:
+        return f"the model ({type(step.get_submodule(MODEL)).__name__})"
+    if not found or found.startswith(CAPTURED):
+        return "the loss or a metric"
+    return f"{user_name(found)} ({type(step.get_submodule(found)).__name__})"
+
+
+def _dtypes(step: StepModule, sample: GraphSample, schema: GraphSchema, message: str) -> str:
+    """For an error about dtypes: which ones the graph and the model have."""
+    if "dtype" not in message:
+        return ""
+    model = sorted({dtype_name(p) for p in step.parameters() if p.is_floating_point()})
+    graph = [
+        f"{name} is {dtype_name(tensor)}"
+        for name, tensor in zip(schema.names, sample.tensors, strict=True)
+        if tensor.is_floating_point()
+    ]
+    return f" (graph: {', '.join(graph)}; model: {', '.join(model)})"
+
+
+def _node_table(step: StepModule, schema: GraphSchema) -> str:
+    """For a model with a parameter that has a row per node: what to do about it."""
+    nodes = schema.rows["node"]
+    for name, parameter in step.named_parameters():
+        if nodes >= _TABLE_ROWS and parameter.dim() and parameter.size(0) == nodes:
+            return (
+                f"; {user_name(name)!r} has a row per node, which a smaller graph does not have: look rows up by ids "
+                "that are on the graph (graph.x = torch.arange(num_nodes))"
+            )
+    return ""
+
+
+def _check_loss(value: Any) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        found = describe(value) if isinstance(value, Tensor) else type(value).__name__
+        raise TraceError(f"the loss is {found}; it must be one number: use .mean() or .sum()")
