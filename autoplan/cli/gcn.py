@@ -26,7 +26,8 @@ class GCN(nn.Module):
         h = functional.dropout(x, self.dropout, self.training)
         h = self.first(h, edge_index).relu()
         h = functional.dropout(h, self.dropout, self.training)
-        return self.second(h, edge_index)
+        logits: Tensor = self.second(h, edge_index)
+        return logits
 
 
 def gcn_for(graph: Any) -> GCN:
@@ -37,5 +38,5 @@ def gcn_for(graph: Any) -> GCN:
 
 def accuracy(out: Tensor, graph: Any) -> Tensor:
     """Share of the test nodes whose largest logit is their class."""
-    hits = (out.argmax(dim=-1) == graph.y)[graph.test_mask]
+    hits: Tensor = (out.argmax(dim=-1) == graph.y)[graph.test_mask]
     return hits.float().mean()
