@@ -35,6 +35,7 @@ class DeviceProfile:
         torch_device: ``cpu`` or ``cuda`` when torch can run it; None: planning only.
         figures: every number's origin, by field name.
         plugin: the plugin that yielded it (set by the registry).
+        aliases: other names it answers to: short ones, and what torch or the system calls it (``NVIDIA H200``).
     """
 
     name: str
@@ -57,6 +58,7 @@ class DeviceProfile:
     note: str = ""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     plugin: str = ""
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
