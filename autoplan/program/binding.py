@@ -1,8 +1,7 @@
-"""Programs on models: bound as functions of the inputs, their input guards checked alone, and compared with the model itself."""
+"""Programs on models: bound as functions of the inputs, and their input guards checked alone."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
@@ -18,11 +17,10 @@ from autoplan.program.codegen import (
     guard_message,
 )
 from autoplan.program.ir import Expression, GuardStep, OpStep, Program, SizeStep, StateSlot, Step
-from autoplan.program.modes import Modes, portable, training_modes
-from autoplan.program.structure import clone_tensors, leaves, map_leaves
+from autoplan.program.modes import Modes, training_modes
+from autoplan.program.structure import map_leaves
 from autoplan.program.torch_internals import (
     module_tensors,
-    tree_leaves,
     tree_unflatten,
     written_arguments,
 )
@@ -74,15 +72,13 @@ def flatten_inputs(program: Program, inputs: tuple[Any, ...]) -> list[Any]:
         raise GuardError(
             f"the input has another structure: {paths}, recorded {list(program.input_paths)}"
         )
-    identities = [id(leaf) if isinstance(leaf, Tensor) else None for leaf in flat]
-    for i, name in enumerate(program.inputs):
-        if name.startswith("a"):
-            continue
-        if not isinstance(flat[i], Tensor):
-            raise GuardError(f"input{paths[i]} is no tensor")
-        if identities.index(identities[i]) != program.inputs.index(name):
+    seen: dict[int, str] = {}
+    for name, leaf, path in zip(program.inputs, flat, paths, strict=True):
+        if isinstance(leaf, Tensor) != name.startswith("v"):
+            raise GuardError(f"input{path} is a tensor, or no longer is, unlike when recorded")
+        if isinstance(leaf, Tensor) and seen.setdefault(id(leaf), path) != path:
             raise GuardError(
-                f"input{paths[i]} is the same tensor as another input, or no longer is"
+                f"input{path} and input{seen[id(leaf)]} are one tensor, recorded as two; give a clone of it"
             )
     return flat
 
@@ -176,79 +172,3 @@ def _device(state: Sequence[Any], flat: Sequence[Any]) -> torch.device:
         if isinstance(value, Tensor):
             return value.device
     return torch.get_default_device()
-
-
-def validate(
-    program: Program, module: torch.nn.Module, inputs: tuple[Any, ...], seed: int = 0
-) -> dict[str, float]:
-    """Largest relative differences between the program and the module on given inputs.
-
-    Compared are ``outputs``, ``gradients`` (of all parameters and of inputs that require one, for a random weighting of
-    all outputs) and ``state`` (buffers and the random generator afterwards); infinite where one is missing. The module
-    and the random generators are left as they were.
-    """
-    results = []
-    with portable(), torch.random.fork_rng():
-        for function in (module, bind(program, module)):
-            kept = [
-                (tensor, tensor.detach().clone())
-                for tensor in (*module.parameters(), *module.buffers())
-            ]
-            torch.manual_seed(seed)
-            try:
-                results.append(_one_pass(function, module, clone_tensors(inputs)))
-            finally:
-                with torch.no_grad():
-                    for tensor, value in kept:
-                        tensor.copy_(value)
-    names = ("outputs", "gradients", "state")
-    return {
-        name: _largest_difference(expected, found)
-        for name, expected, found in zip(names, *results, strict=True)
-    }
-
-
-def _one_pass(
-    function: Callable[..., Any], module: torch.nn.Module, inputs: tuple[Any, ...]
-) -> tuple[list[Tensor], list[Tensor | None], list[Tensor]]:
-    result = tree_leaves(function(*inputs))
-    outputs = [torch.as_tensor(o) for o in result if isinstance(o, (Tensor, float, int))]
-    generator_state = torch.get_rng_state()
-    wanted = [
-        leaf
-        for leaf in (*module.parameters(), *leaves(inputs))
-        if isinstance(leaf, Tensor) and leaf.requires_grad
-    ]
-    weights = torch.Generator().manual_seed(1)
-    terms = [
-        (output.double() * torch.rand(output.shape, generator=weights, dtype=torch.double)).sum()
-        for output in outputs
-        if output.requires_grad
-    ]
-    gradients: list[Tensor | None] = []
-    if terms and wanted:
-        total = torch.stack(terms).sum()
-        gradients = list(torch.autograd.grad(total, wanted, allow_unused=True))
-    buffers = [buffer.detach().clone() for buffer in module.buffers()]
-    return [o.detach() for o in outputs], gradients, [*buffers, generator_state]
-
-
-def _largest_difference(expected: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> float:
-    if len(expected) != len(found):
-        return math.inf
-    return max(map(_difference, expected, found), default=0.0)
-
-
-def _difference(expected: Tensor | None, found: Tensor | None) -> float:
-    """The largest absolute difference over one plus the largest magnitude; equal NaN and infinities differ by nothing."""
-    if expected is None or found is None:
-        return 0.0 if expected is found else math.inf
-    if expected.shape != found.shape or expected.dtype != found.dtype:
-        return math.inf
-    if expected.numel() == 0:
-        return 0.0
-    left, right = expected.detach().to_dense().double(), found.detach().to_dense().double()
-    equal = (left == right) | (left.isnan() & right.isnan())
-    distance = torch.where(equal, 0.0, (left - right).abs()).max().item()
-    scale = 1 + left.nan_to_num(0, 0, 0).abs().max().item()
-    return math.inf if math.isnan(distance) else distance / scale

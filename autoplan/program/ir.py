@@ -135,8 +135,8 @@ class Program:
     """Steps in order; inputs, state and outputs by name.
 
     Attributes:
-        inputs: value (``v``) or number (``a``) names in call order; a name that is there twice was one tensor, given
-            twice. ``input_paths``: their place in the call's structure, ``.0`` the first argument.
+        inputs: value (``v``) or number (``a``) names in call order; ``input_paths``: their place in the call's
+            structure, ``.0`` the first argument.
         outputs: flat; Expression for tensors and numbers, else the constant; ``out_spec`` restores the structure.
         samples: what each generalised recording saw (three or more, of distinct sizes).
         training: per module path, the mode it was recorded in; modes: what surrounded the whole call.

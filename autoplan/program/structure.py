@@ -51,16 +51,12 @@ def leaves(obj: Any) -> list[Any]:
 
 
 def clone_tensors(obj: Any) -> Any:
-    """The structure with each tensor cloned (a leaf of autograd, as it was); one that is there twice stays one."""
-    clones: dict[int, Tensor] = {}
+    """The structure with each tensor cloned, a leaf of autograd as it was. One that is there twice becomes two."""
 
     def clone(leaf: Any, _path: str) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        if id(leaf) not in clones:
-            copied = leaf.detach().clone(memory_format=torch.preserve_format)
-            clones[id(leaf)] = copied.requires_grad_(leaf.requires_grad)
-        return clones[id(leaf)]
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
 
     return map_leaves(obj, clone)
 

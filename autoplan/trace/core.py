@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from autoplan.errors import GuardError, TraceError
-from autoplan.program.binding import validate
 from autoplan.program.ir import Program
 from autoplan.program.structure import clone_tensors
 from autoplan.program.torch_internals import has_backward_hooks
@@ -20,6 +19,7 @@ from autoplan.trace.generalise import SharedResidueError, common_steps, concrete
 from autoplan.trace.model_state import ModelState, SavedState
 from autoplan.trace.places import RefusalError
 from autoplan.trace.recording import Recording, record, record_leniently
+from autoplan.trace.validation import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,9 @@ def _program(
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         module(*clone_tensors(samples[0]))
     state = ModelState(module)
-    start = state.take()
-    try:
+    with state.kept() as start:
         runs = _recordings(module, samples[:-1], state, start)
         program = generalise(runs, module)
-    finally:
-        state.put(start)
     differences = validate(program, module, samples[-1])
     if max(differences.values()) > tolerance:
         found = ", ".join(f"{what} by {value:.1e}" for what, value in differences.items())
@@ -141,15 +138,13 @@ def _refuse_python_state(before: dict[str, str], after: dict[str, str]) -> None:
 def _one_recording(module: torch.nn.Module, sample: tuple[Any, ...]) -> Program | None:
     """A lenient recording; None where recording fails although the module itself runs."""
     state = ModelState(module)
-    start = state.take()
     try:
-        return concrete(record_leniently(module, sample), module)
+        with state.kept():
+            return concrete(record_leniently(module, sample), module)
     except Exception:
-        state.put(start)
-        _run_plainly(module, sample)
+        with state.kept():
+            _run_plainly(module, sample)
         return None
-    finally:
-        state.put(start)
 
 
 def _run_plainly(module: torch.nn.Module, sample: tuple[Any, ...]) -> None:

@@ -6,7 +6,8 @@ import copy
 import pickle
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,15 @@ class ModelState:
                 place.cell_contents = value
             elif vars(place).get(name) is not value:
                 setattr(place, name, value)
+
+    @contextmanager
+    def kept(self) -> Iterator[SavedState]:
+        """Puts back, at the end, the state at the beginning."""
+        start = self.take()
+        try:
+            yield start
+        finally:
+            self.put(start)
 
     def perturb(self, seed: int) -> None:
         """Moves parameters and buffers a little, so that no value of them looks like a constant.

@@ -105,7 +105,7 @@ class Tape:
         if isinstance(leaf, Tensor):
             if type(leaf) not in (Tensor, torch.nn.Parameter):
                 refuse(f"input{path} is a {type(leaf).__name__}")
-            self.input_names.append(self.values.of_object(leaf) or self.values.new(leaf))
+            self.input_names.append(self.values.new(leaf))
             return leaf
         name = f"a{len(self.input_names)}"
         self.input_names.append(name)
