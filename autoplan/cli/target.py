@@ -68,11 +68,13 @@ def _function(path: Path, function: str) -> Callable[[], object]:
     directory = str(path.resolve().parent)
     if directory not in sys.path:
         sys.path.insert(0, directory)
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    # A file may be called like a module that is already there (random.py).
+    name = path.stem if path.stem not in sys.modules else f"autoplan_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise InputError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except AutoplanError:
@@ -82,15 +84,15 @@ def _function(path: Path, function: str) -> Callable[[], object]:
     build = getattr(module, function, None)
     if not callable(build):
         names = ", ".join(
-            name
-            for name, value in vars(module).items()
-            if getattr(value, "__module__", None) == path.stem
+            found
+            for found, value in vars(module).items()
+            if getattr(value, "__module__", None) == name
             and callable(value)
             and not isinstance(value, type)
         )
         raise InputError(f"{path} has no function {function!r}; it has {names or 'no functions'}")
-    found: Callable[[], object] = build
-    return found
+    builder: Callable[[], object] = build
+    return builder
 
 
 def _failure(what: str, error: Exception) -> str:

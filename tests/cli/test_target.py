@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_neighbours_of_the_file_can_be_imported(tmp_path: Path) -> None:
     write(tmp_path, "SIZE = 7\n", "my_neighbour.py")
     path = write(tmp_path, "from my_neighbour import SIZE\ndef build():\n    return SIZE, 0\n")
     assert load_target(path + ":build").model == 7
+
+
+def test_a_file_called_like_a_module_does_not_take_its_place(tmp_path: Path) -> None:
+    import random
+
+    path = write(tmp_path, "def build():\n    return 1, 2\n", "random.py")
+    assert load_target(path + ":build").model == 1
+    assert sys.modules["random"] is random
 
 
 @pytest.mark.parametrize(
