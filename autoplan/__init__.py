@@ -6,7 +6,6 @@ The names below are imported when they are first used, so that importing autopla
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def __getattr__(name: str) -> object:
         globals()[name] = value
         return value
     if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             return version("autoplan")
         except PackageNotFoundError:
