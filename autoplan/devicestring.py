@@ -172,7 +172,8 @@ def validated(model: type[_Table], content: object, what: str) -> _Table:
         place = ".".join(str(part) for part in first["loc"])
         keys = ", ".join(DeviceTable.model_fields)
         raise DeviceError(
-            f"{what}: {place}: {first['msg']}; a device takes the keys {keys}"
+            f"{what}: {place}: {first['msg']}; a device takes the keys {keys}, "
+            f"a link latency_seconds, bytes_per_s and name"
         ) from error
 
 
