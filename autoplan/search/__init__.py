@@ -1,1 +1,6 @@
-"""The search: strategies, blocks, the ILP, the exhaustive solver, candidates."""
+"""The search for a plan: candidates, the integer programme, and the checks of its answers."""
+
+from autoplan.search.result import Candidate, ModelTensor, SearchOptions, SearchResult
+from autoplan.search.solve import solve
+
+__all__ = ["Candidate", "ModelTensor", "SearchOptions", "SearchResult", "solve"]

@@ -1,0 +1,258 @@
+"""The candidates: ``single`` on each kind of device, ``data`` on all devices and on fewer. Each gets a price or a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autoplan.device import Cluster
+from autoplan.graphstats import GraphStats
+from autoplan.opgraph import OpGraph
+from autoplan.plan import PlannedTransition, Strategy
+from autoplan.pricing.fixed import fixed_costs
+from autoplan.pricing.group import Group
+from autoplan.pricing.memory import ModelTensor, memory_model, static_memory
+from autoplan.pricing.moves import PricedMove
+from autoplan.pricing.table import Pricer, price_table
+from autoplan.search.blocks import heaviest_inputs
+from autoplan.search.check import buffers, presence
+from autoplan.search.ilp import solve as solve_programme
+from autoplan.search.infeasible import model_too_large, short_of_memory, too_large
+from autoplan.search.optimise import optimise
+from autoplan.search.problem import NoChoice, Problem, build_problem
+from autoplan.search.result import Candidate, SearchOptions
+from autoplan.search.solution import Solution, SolverError, SolverLimits
+from autoplan.simulate import simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be planned; see `autoplan.search.solve` for each."""
+
+    graph: OpGraph
+    stats: GraphStats
+    cluster: Cluster
+    pricer: Pricer
+    parameters: tuple[ModelTensor, ...]
+    optimizer: str
+    objective: Literal["time", "memory"]
+    training: bool
+    denied: Mapping[int, frozenset[str]]
+    options: SearchOptions
+
+
+def all_candidates(task: Task) -> tuple[Candidate, ...]:
+    """Every candidate, in a fixed order: single devices first, then data on ever fewer devices."""
+    found = [single(task, rank) for rank in _distinct(task.cluster)]
+    everyone = len(task.cluster.devices)
+    counts = [everyone]
+    if task.options.fewer_devices:
+        fewer = [count for count in task.stats.partitions if 1 < count < everyone]
+        counts += sorted(fewer, reverse=True)
+    return (*found, *(data(task, count) for count in counts))
+
+
+def _distinct(cluster: Cluster) -> tuple[int, ...]:
+    """The first device of each kind and size."""
+    seen: dict[tuple[str, int | None], int] = {}
+    for rank, device in enumerate(cluster.devices):
+        seen.setdefault((device.profile.name, device.memory_bytes), rank)
+    return tuple(seen.values())
+
+
+def single(task: Task, rank: int) -> Candidate:
+    """The whole program on one device."""
+    device = task.cluster.devices[rank]
+    name = f"single on {device.name}" if len(task.cluster.devices) > 1 else "single"
+    return _search(task, name, "single", Group(task.cluster, (rank,), None))
+
+
+def data(task: Task, count: int) -> Candidate:
+    """Nodes and edges shared out over the first ``count`` devices."""
+    everyone = len(task.cluster.devices)
+    name = (
+        f"data on {count} devices"
+        if count == everyone
+        else f"data on {count} of {everyone} devices"
+    )
+    ranks = tuple(range(count))
+    reason = _not_shareable(task, count)
+    if reason is not None:
+        return Candidate(name, "data", ranks, reason=reason)
+    return _search(task, name, "data", Group(task.cluster, ranks, task.stats.partitions[count]))
+
+
+def _not_shareable(task: Task, count: int) -> str | None:
+    """Why the rows cannot be shared out, before anything is priced."""
+    graph = task.graph
+    if count < 2:
+        return "data needs at least two devices, there is one"
+    if graph.single_only is not None:
+        return f"the program must run on one device: {graph.single_only}"
+    if count not in task.stats.partitions:
+        return f"the graph has not been cut into {count} parts"
+    if not any(s.rows != "R" for op in graph.ops for s in op.strategies):
+        if graph.generality == "concrete":
+            return f"no op can run on a part of the rows: the trace is concrete ({graph.reason})"
+        return f"no op can run on a part of the rows{_culprits(task)}"
+    return None
+
+
+def _culprits(task: Task) -> str:
+    unknown = list(dict.fromkeys(op.name for op in task.graph.unknown_ops))
+    parts = []
+    if unknown:
+        more = f" and {len(unknown) - 4} more" if len(unknown) > 4 else ""
+        parts.append(f"no rule covers {', '.join(unknown[:4])}{more}")
+    rejected = [op for op in task.graph.ops if task.denied.get(op.index)]
+    if rejected:
+        names = ", ".join(dict.fromkeys(op.name for op in rejected))
+        parts.append(f"the lock-step check rejected strategies of {names}")
+    return f": {'; '.join(parts)}" if parts else ""
+
+
+def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidate:
+    """Price the group, choose strategies, simulate."""
+    room = task.options.head_room
+    static = static_memory(
+        task.parameters, task.optimizer, training=task.training, ranks=group.size
+    )
+    reason = too_large(task.parameters, task.cluster.devices, room) or model_too_large(
+        static, task.optimizer, group.devices, room
+    )
+    if reason is not None:
+        return Candidate(name, strategy, group.ranks, reason=reason)
+    table = price_table(task.graph, task.stats, group, task.pricer, training=task.training)
+    memory = memory_model(task.graph, task.stats, group, static, training=task.training)
+    fixed = fixed_costs(task.parameters, task.optimizer, group, task.pricer, training=task.training)
+    capacities = [device.memory_bytes for device in group.devices]
+    limits = [None if c is None else c * (1 - room) for c in capacities]
+    try:
+        problem = build_problem(
+            task.graph,
+            task.stats,
+            group,
+            table,
+            task.pricer,
+            memory,
+            training=task.training,
+            denied=task.denied,
+            limits=limits,
+            fixed_seconds=fixed.seconds,
+        )
+    except NoChoice as none_left:
+        return Candidate(name, strategy, group.ranks, reason=str(none_left))
+    share = strategy == "data"
+    if share and not any(c.sharded for choices in problem.blocks for c in choices):
+        reason = f"nothing can run on a part of the rows{_culprits(task)}"
+        return Candidate(name, strategy, group.ranks, reason=reason)
+    solution = _optimise(task, group, problem, share=share)
+    if solution.assignment is None or solution.evaluation is None:
+        reason = _why_not(task, group, problem, solution, share=share)
+        return Candidate(name, strategy, group.ranks, reason=reason)
+    choices = dict(
+        pick
+        for block, number in enumerate(solution.assignment.choices)
+        for pick in problem.blocks[block][number].picks
+    )
+    moves = [problem.priced[tensor][move] for tensor, move in solution.assignment.moves]
+    sheets = memory.sheets(
+        *presence(problem, solution.assignment, solution.evaluation.loads),
+        buffers(problem, solution.assignment),
+        capacities,
+        room,
+    )
+    simulation = simulate(task.graph, table, choices, moves, fixed, sheets)
+    expected, simulated = solution.evaluation.seconds, simulation.prediction.step_seconds.value
+    if abs(expected - simulated) > 1e-9 + 1e-6 * simulated:
+        raise SolverError(f"{name}: the search counts {expected} s, the simulator {simulated} s")
+    return Candidate(
+        name,
+        strategy,
+        group.ranks,
+        threads=tuple(group.threads(position) for position in range(group.size)),
+        choices=choices,
+        transitions=tuple(_planned(move) for move in moves),
+        inputs=_inputs(task, problem, solution),
+        prediction=simulation.prediction,
+        memory=sheets,
+        timeline=simulation.timeline,
+        status=solution.plan_status,
+        gap=solution.gap,
+        lower_bound_seconds=solution.bound if task.objective == "time" else None,
+        deterministic=solution.deterministic,
+    )
+
+
+def _optimise(task: Task, group: Group, problem: Problem, *, share: bool) -> Solution:
+    """The optimum; where it replicates everything, the optimum of those that share the costliest op's rows."""
+    whole = group.rows(task.graph, task.stats, "R")[0]
+    sizes = {name: t.bytes.evaluate(whole) for name, t in task.graph.tensors.items()}
+    followers = heaviest_inputs(task.graph, problem, sizes)
+    limits = _limits(task.options)
+    solution = optimise(
+        problem, followers=followers, objective=task.objective, sharded=False, limits=limits
+    )
+    if not share or solution.assignment is None:
+        return solution
+    numbers = enumerate(solution.assignment.choices)
+    if any(problem.blocks[block][number].sharded for block, number in numbers):
+        return solution
+    return optimise(
+        problem, followers=followers, objective=task.objective, sharded=True, limits=limits
+    )
+
+
+def _limits(options: SearchOptions) -> SolverLimits:
+    return SolverLimits(options.gap, options.node_limit, options.time_limit_seconds)
+
+
+def _why_not(task: Task, group: Group, problem: Problem, solution: Solution, *, share: bool) -> str:
+    if solution.status == "unknown":
+        return f"no solution within {task.options.node_limit} nodes of the search; raise node_limit"
+    if problem.limited:
+        least = solve_programme(problem, objective="memory", limits=_limits(task.options))
+        if least.evaluation is None or not least.evaluation.fits:
+            return short_of_memory(problem, least, group.devices, task.options.head_room)
+    if share:
+        return f"sharing rows out leaves no consistent choice of states{_culprits(task)}"
+    return "no choice of strategies satisfies all the states that ops need"
+
+
+def _planned(move: PricedMove) -> PlannedTransition:
+    return PlannedTransition(
+        move.tensor,
+        move.transition.source,
+        move.transition.target,
+        move.transition.exchange,
+        move.forward_bytes,
+        move.backward_bytes,
+    )
+
+
+def _inputs(
+    task: Task, problem: Problem, solution: Solution
+) -> tuple[tuple[str, Literal["R", "O", "H", "S"]], ...]:
+    """Graph attributes and the states they are loaded in."""
+    assert solution.evaluation is not None
+    found = []
+    for tensor, state in sorted(solution.evaluation.loads):
+        meta = task.graph.tensors[problem.tensors[tensor].name]
+        if meta.origin == "input":
+            found.append((meta.source or meta.name, state))
+    return tuple(found)
+
+
+def ranking(candidates: Sequence[Candidate], objective: str) -> list[Candidate]:
+    """Those with a price, the best first; of equals the one on fewer devices."""
+
+    def key(candidate: Candidate) -> tuple[float, int]:
+        assert candidate.prediction is not None
+        if objective == "memory":
+            value = max(peak.value for peak in candidate.prediction.peak_bytes)
+        else:
+            value = candidate.prediction.step_seconds.value
+        return value, len(candidate.ranks)
+
+    return sorted((c for c in candidates if c.feasible), key=key)

@@ -1,0 +1,98 @@
+"""What the search is asked and what it answers. Data only, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoplan.opgraph import State
+from autoplan.plan import (
+    MemorySheet,
+    PlannedTransition,
+    Prediction,
+    Status,
+    Strategy,
+)
+from autoplan.pricing.memory import ModelTensor
+from autoplan.pricing.table import ModelFailure
+from autoplan.simulate import TimelineEntry
+
+__all__ = ["Candidate", "ModelTensor", "SearchOptions", "SearchResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How hard to search, and what to leave free.
+
+    Attributes:
+        head_room: share of a device's capacity that a plan must leave free (of the peak, where no capacity is known).
+        gap: relative gap at which a solution counts as optimal.
+        node_limit: branch-and-bound nodes of one solve; a stop there is deterministic.
+        time_limit_seconds: wall clock of one solve; a stop there is not deterministic. None: no limit.
+        fewer_devices: also try ``data`` on fewer devices than the cluster has, where a partition was measured.
+    """
+
+    head_room: float = 0.1
+    gap: float = 1e-6
+    node_limit: int = 20_000
+    time_limit_seconds: float | None = None
+    fewer_devices: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to spread the work: a family on a set of devices, with its price or the reason it was rejected.
+
+    Attributes:
+        name: for people, ``data on 2 of 4 devices``.
+        strategy: the family; ranks: positions in ``Cluster.devices``, in rank order of the plan.
+        threads: of each rank's worker (CPU; 1 elsewhere): what the prices assume.
+        choices: op index -> name of the `OpStrategy` it runs with; None where rejected.
+        transitions: exchanges and slices between states, each once per step, in the order of their tensors.
+        inputs: graph attributes by tensor name and the states they are loaded in.
+        prediction, memory (per rank), timeline: what the simulator expects; None and empty where rejected.
+        status: how sure the answer is; gap: relative, of the objective against ``lower_bound_seconds``.
+        lower_bound_seconds: no plan of this candidate is faster; None where nothing was proven.
+        deterministic: False when a wall clock stopped the solver.
+        reason: why it was rejected, or None.
+    """
+
+    name: str
+    strategy: Strategy
+    ranks: tuple[int, ...]
+    threads: tuple[int, ...] = ()
+    choices: Mapping[int, str] | None = None
+    transitions: tuple[PlannedTransition, ...] = ()
+    inputs: tuple[tuple[str, State], ...] = ()
+    prediction: Prediction | None = None
+    memory: tuple[MemorySheet, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    status: Status = "optimal"
+    gap: float = 0.0
+    lower_bound_seconds: float | None = None
+    deterministic: bool = True
+    reason: str | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it has a price."""
+        return self.prediction is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """All candidates, the best first among equals of their order; ``best`` is one of them.
+
+    Attributes:
+        best: the chosen candidate. candidates: every one tried, chosen and rejected, in a fixed order.
+        forced: the caller named the family; objective: ``time`` or ``memory``.
+        gap: of the chosen candidate against the least lower bound of all that were allowed.
+        failures: cost models that raised or answered nonsense, once each.
+    """
+
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    forced: bool
+    objective: str
+    gap: float
+    failures: tuple[ModelFailure, ...] = field(default=())

@@ -1,0 +1,111 @@
+"""The search's one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from autoplan.cost import CostModel
+from autoplan.device import Cluster
+from autoplan.errors import InfeasibleError
+from autoplan.graphstats import GraphStats
+from autoplan.opgraph import OpGraph
+from autoplan.pricing.table import Pricer
+from autoplan.search.candidates import Task, all_candidates, ranking
+from autoplan.search.result import Candidate, ModelTensor, SearchOptions, SearchResult
+
+FAMILIES = ("single", "data")
+"""What this version searches."""
+OBJECTIVES = ("time", "memory")
+
+
+def solve(
+    graph: OpGraph,
+    stats: GraphStats,
+    cluster: Cluster,
+    models: Sequence[CostModel],
+    *,
+    parameters: Sequence[ModelTensor],
+    optimizer: str,
+    strategy: str = "auto",
+    objective: Literal["time", "memory"] = "time",
+    training: bool = True,
+    denied: Mapping[int, frozenset[str]] | None = None,
+    options: SearchOptions | None = None,
+) -> SearchResult:
+    """Find the best plan for a program on a cluster.
+
+    Args:
+        graph: the traced program.
+        stats: the real graph's sizes, with a partition for each number of devices to be tried.
+        cluster: the devices.
+        models: cost models of the plugins; the built-in roofline is asked where they decline.
+        parameters: the model's parameters and buffers.
+        optimizer: its name, for its memory and update (``sgd``, ``sgd_momentum``, ``adam``, ...).
+        strategy: ``auto``, or the family that must be chosen.
+        objective: what is least: step time, or the largest peak memory of any device.
+        training: forward, backward and update; or forward alone.
+        denied: op index -> names of strategies that a check has rejected.
+        options: limits of the search.
+
+    Returns:
+        The chosen candidate and all others, each with its price or the reason it was rejected.
+
+    Raises:
+        InfeasibleError: no candidate (of the family asked for) satisfies memory and states.
+        DeviceError: no cost model prices an op on a device.
+    """
+    if strategy != "auto" and strategy not in FAMILIES:
+        raise InfeasibleError(
+            f"strategy={strategy!r} is not among what this version searches: auto, {', '.join(FAMILIES)}"
+        )
+    if objective not in OBJECTIVES:
+        raise InfeasibleError(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
+    pricer = Pricer(models)
+    task = Task(
+        graph,
+        stats,
+        cluster,
+        pricer,
+        tuple(parameters),
+        optimizer,
+        objective,
+        training,
+        denied or {},
+        options or SearchOptions(),
+    )
+    candidates = all_candidates(task)
+    allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
+    ranked = ranking(allowed, objective)
+    if not ranked:
+        raise InfeasibleError(_nothing(allowed))
+    best = ranked[0]
+    return SearchResult(
+        best=best,
+        candidates=candidates,
+        forced=strategy != "auto",
+        objective=objective,
+        gap=_gap(best, ranked, objective),
+        failures=pricer.failures,
+    )
+
+
+def _gap(best: Candidate, ranked: Sequence[Candidate], objective: str) -> float:
+    """The chosen plan against the least lower bound of all candidates that were allowed."""
+    assert best.prediction is not None
+    if objective == "memory":
+        return max(candidate.gap for candidate in ranked)
+    value = best.prediction.step_seconds.value
+    bounds = [c.lower_bound_seconds for c in ranked if c.lower_bound_seconds is not None]
+    if not bounds or value <= 0:
+        return 0.0
+    gap = (value - min(bounds)) / value
+    return gap if gap > 1e-9 else 0.0
+
+
+def _nothing(rejected: Sequence[Candidate]) -> str:
+    reasons = list(dict.fromkeys(c.reason or "" for c in rejected))
+    if len(reasons) == 1:
+        return reasons[0]
+    each = "; ".join(f"{c.name}: {c.reason}" for c in rejected)
+    return f"no plan is possible: {each}"
