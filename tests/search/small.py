@@ -1,0 +1,240 @@
+"""A hand-made two-layer GCN as an OpGraph, its sizes, and clusters: what the search's tests plan."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from autoplan.device import Cluster, Device, DeviceProfile, Link
+from autoplan.graphstats import GraphStats, PartitionStats, ShardSizes
+from autoplan.opgraph import (
+    Axis,
+    Collective,
+    IndexInto,
+    Op,
+    OpGraph,
+    OpStrategy,
+    Polynomial,
+    State,
+    TensorMeta,
+    Work,
+)
+from autoplan.pricing.memory import ModelTensor
+
+AXES = {
+    "node": Axis("node", "node", "base", rows=Polynomial.of(1, "node")),
+    "edge": Axis("edge", "edge", "base", rows=Polynomial.of(1, "edge")),
+}
+NODE_STATES: tuple[State, ...] = ("R", "O", "H")
+
+
+def profile(**changes: Any) -> DeviceProfile:
+    figures: dict[str, Any] = {
+        "name": "test_cpu",
+        "kind": "cpu",
+        "title": "a processor",
+        "flop_per_s": {"float32": 2e11},
+        "bytes_per_s": 1e10,
+        "launch_seconds": 5e-6,
+        "cores": 4,
+        "torch_device": "cpu",
+    }
+    return DeviceProfile(**{**figures, **changes})
+
+
+def cluster(
+    count: int,
+    memory_bytes: int | None = None,
+    latency: float = 5e-5,
+    bandwidth: float = 5e9,
+    kind: DeviceProfile | None = None,
+) -> Cluster:
+    kind = kind or profile()
+    devices = tuple(Device(f"cpu:{i}", kind, 0, i, memory_bytes) for i in range(count))
+    return Cluster(devices, Link(latency, bandwidth), text=f"{count}xcpu")
+
+
+def stats(nodes: int = 10_000, edges: int = 80_000, parts: tuple[int, ...] = (2, 3)) -> GraphStats:
+    """Unequal shards: rank r of P owns a share that grows with r; every rank's halo is 30 % of its owned rows."""
+    partitions = {}
+    for count in parts:
+        weights = [count + rank for rank in range(count)]
+        total = sum(weights)
+        owned = [nodes * w // total for w in weights]
+        owned[-1] += nodes - sum(owned)
+        lines = [edges * w // total for w in weights]
+        lines[-1] += edges - sum(lines)
+        halo = [rows * 3 // 10 for rows in owned]
+        sent = [sum(halo) // count] * count
+        sent[-1] += sum(halo) - sum(sent)
+        partitions[count] = PartitionStats(
+            count,
+            "given",
+            0,
+            edges // 5,
+            tuple(
+                ShardSizes({"node": o, "edge": e}, {"node": h}, s)
+                for o, e, h, s in zip(owned, lines, halo, sent, strict=True)
+            ),
+        )
+    return GraphStats({"node": nodes, "edge": edges}, 50, edges / nodes, 0, {}, partitions)
+
+
+def tensor(name: str, *dims: str | int, origin: str = "op", **more: Any) -> TensorMeta:
+    states: tuple[State, ...] = ("R",)
+    if "node" in dims:
+        states = NODE_STATES
+    elif "edge" in dims:
+        states = ("R", "O")
+    given: dict[str, Any] = {"dtype": "float32", "states": states, **more}
+    return TensorMeta(name, dims, origin=origin, **given)  # type: ignore[arg-type]
+
+
+class Builder:
+    """Adds ops one after the other."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.tensors: dict[str, TensorMeta] = {}
+
+    def put(self, meta: TensorMeta) -> str:
+        self.tensors[meta.name] = meta
+        return meta.name
+
+    def op(
+        self,
+        name: str,
+        kind: Any,
+        inputs: tuple[str, ...],
+        output: TensorMeta,
+        strategies: tuple[OpStrategy, ...],
+        *,
+        flops: Polynomial | None = None,
+        nnz: Polynomial | None = None,
+        width: float = 0,
+        saved: tuple[str, ...] = (),
+        rule: str | None = "rule",
+    ) -> str:
+        read = Polynomial()
+        for each in inputs:
+            read = read + self.tensors[each].bytes
+        work = Work(
+            kind,
+            flops or Polynomial(),
+            read,
+            output.bytes,
+            nnz or Polynomial(),
+            Polynomial.of(width),
+        )
+        self.put(output)
+        self.ops.append(
+            Op(
+                index=len(self.ops) + 3,
+                name=name,
+                module=f"layer{len(self.ops)}",
+                where="model.py:1 in forward",
+                inputs=inputs,
+                outputs=(output.name,),
+                rule=rule,
+                forward=work,
+                backward=work if output.reaches_loss else None,
+                saved=saved,
+                strategies=strategies,
+            )
+        )
+        return output.name
+
+
+def strategy(
+    name: str, inputs: tuple[State, ...], output: State, rows: State | None = None, **more: Any
+) -> OpStrategy:
+    state: State = rows or (output if output in ("R", "O", "H") else "O")
+    return OpStrategy(name, inputs, (output,), state, **more)
+
+
+def row_wise(*others: Literal["R"]) -> tuple[OpStrategy, ...]:
+    return tuple(strategy(s, (s, *others), s) for s in NODE_STATES)
+
+
+def gcn(
+    features: int = 256, hidden: int = 16, classes: int = 8, gather_first: bool = False
+) -> OpGraph:
+    """x W1 -> gather, scatter -> relu -> W2 -> gather, scatter -> mean loss; ``gather_first``: aggregate x, then W1."""
+    b = Builder()
+    on = {"requires_grad": True, "reaches_loss": True}
+    x = b.put(tensor("x", "node", features, origin="input", source="x"))
+    ends = IndexInto("node", ("src",))
+    src = b.put(tensor("src", "edge", origin="input", source="src", dtype="int64", index=ends))
+    ends = IndexInto("node", ("dst",))
+    dst = b.put(tensor("dst", "edge", origin="input", source="dst", dtype="int64", index=ends))
+    w1 = b.put(tensor("w1", features, hidden, origin="parameter", source="conv1.weight", **on))
+    w2 = b.put(tensor("w2", hidden, classes, origin="parameter", source="conv2.weight", **on))
+
+    def linear(name: str, source: str, weight: str, width: int, out: int) -> str:
+        return b.op(
+            "aten.mm.default",
+            "dense",
+            (source, weight),
+            tensor(name, "node", out, **on),
+            row_wise("R"),
+            flops=Polynomial.of(2 * width * out, "node"),
+            saved=(source, weight),
+        )
+
+    def aggregate(name: str, source: str, width: int, grad: bool = True) -> str:
+        more = on if grad else {}
+        rows = Polynomial.of(1, "edge")
+        message = b.op(
+            "aten.index_select.default",
+            "gather",
+            (source, src),
+            tensor(f"{name}_message", "edge", width, **more),
+            (strategy("R", ("R", "R"), "R"), strategy("O", ("H", "O"), "O")),
+            nnz=rows,
+            width=4 * width,
+            saved=(src,),
+        )
+        return b.op(
+            "aten.scatter_add.default",
+            "scatter",
+            (message, dst),
+            tensor(name, "node", width, **more),
+            (strategy("R", ("R", "R"), "R"), strategy("O", ("O", "O"), "O")),
+            nnz=rows,
+            width=4 * width,
+            saved=(dst,),
+        )
+
+    if gather_first:
+        first = linear("h1", aggregate("a1", x, features, grad=False), w1, features, hidden)
+    else:
+        first = aggregate("a1", linear("h1", x, w1, features, hidden), hidden)
+    relu = b.op(
+        "aten.relu.default",
+        "elementwise",
+        (first,),
+        tensor("r1", "node", hidden, **on),
+        row_wise(),
+        flops=Polynomial.of(hidden, "node"),
+        saved=("r1",),
+    )
+    last = aggregate("a2", linear("h2", relu, w2, hidden, classes), classes)
+    shared = Collective(2, "float32", 1, 1)
+    b.op(
+        "aten.nll_loss.default",
+        "reduce",
+        (last,),
+        tensor("loss", **on),
+        (
+            strategy("R", ("R",), "R"),
+            strategy("O", ("O",), "R", rows="O", kernel="nll_loss", collectives=(shared,)),
+        ),
+    )
+    return OpGraph(tuple(b.ops), b.tensors, AXES, ("loss", last), has_loss=True, training=True)
+
+
+def parameters(graph: OpGraph) -> tuple[ModelTensor, ...]:
+    return tuple(
+        ModelTensor(t.source or t.name, round(t.bytes.evaluate({})), True)
+        for t in graph.tensors.values()
+        if t.origin == "parameter"
+    )
