@@ -95,16 +95,11 @@ def demo(
 
 
 def _graph(data: Path | None, name: str) -> tuple[str, Any]:
-    """The graph and its title. Raises InputError for a folder or name that is not there."""
+    """The graph and its title. Raises AutoplanError for files that are not there."""
     from autoplan import datasets
-    from autoplan.cli.target import InputError
 
     if data is None:
         return "scikit-learn's digits", datasets.digits()
-    if not (data / name / "raw").is_dir():
-        raise InputError(
-            f"there is no folder {data / name / 'raw'}; give --data the folder that holds {name}/raw/ind.*"
-        )
     return name, datasets.planetoid(data, name)
 
 
