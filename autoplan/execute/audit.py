@@ -28,7 +28,8 @@ class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Every call of torch.distributed is an operator of the namespace ``c10d``; a dispatch mode sees each one on its way,
     whoever issued it (torch's own `CommDebugMode` works this way).
 
-    Payload: of an exchange of rows, the rows for other ranks; of anything else, the tensors handed in.
+    Payload: of an exchange of rows, the rows for other ranks; of a barrier, nothing; of anything else, the tensors handed
+    in.
 
     Attributes:
         issued: the calls, in order.
@@ -54,12 +55,15 @@ class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if isinstance(func, torch._ops.OpOverload) and func.namespace == "c10d":
             name = func._schema.name.split("::")[1]
-            if name == "alltoall_base_":
-                payload = self._rows_to_others(sent=args[1], send_counts=args[4])
-            else:
-                payload = sum(_bytes_of(tensor) for tensor in _tensors_in(args))
-            self.issued.append(IssuedCollective(name, payload))
+            self.issued.append(IssuedCollective(name, self._payload(name, args)))
         return result
+
+    def _payload(self, name: str, args: tuple[Any, ...]) -> int:
+        if name == "alltoall_base_":
+            return self._rows_to_others(sent=args[1], send_counts=args[4])
+        if name == "barrier":
+            return 0
+        return sum(_bytes_of(tensor) for tensor in _tensors_in(args))
 
     def _rows_to_others(self, sent: torch.Tensor, send_counts: list[int]) -> int:
         """Bytes of the rows that leave this rank."""
@@ -90,18 +94,18 @@ class PeakMemory:
 
 
 @contextlib.contextmanager
-def peak_memory(resident: Iterable[torch.Tensor]) -> Iterator[PeakMemory]:
+def peak_memory(resident: int) -> Iterator[PeakMemory]:
     """Measures the tensor memory of the code in the context; ``step`` is filled in when it ends.
 
     Memory of a CPU is taken from the allocator's own events through torch's profiler: temporaries inside an op count
     too, which a look at the ops' outputs would miss. What the code frees of the resident tensors is not seen.
 
     Args:
-        resident: the tensors alive when the context starts; storages that they share count once.
+        resident: bytes of the tensors alive when the context starts (see `storage_bytes`).
     """
     # silences the notes that the profiler writes to stderr when it starts and stops
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    measured = PeakMemory(storage_bytes(resident))
+    measured = PeakMemory(resident)
     recorder = profile(profile_memory=True)
     with recorder:
         yield measured

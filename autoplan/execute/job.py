@@ -106,6 +106,7 @@ class RankResult:
         losses: of every epoch's step.
         evaluations: in order; the last is of the trained model.
         step_seconds: of every step.
+        threads: that torch used inside an op.
         audited: steps slowed down by being watched; they do not count for the step time.
         collectives: calls that one step made, in order.
         resident_bytes, peak_bytes: tensor memory before one step, and at its highest.
@@ -115,6 +116,7 @@ class RankResult:
     losses: tuple[float, ...]
     evaluations: tuple[Evaluation, ...]
     step_seconds: tuple[float, ...]
+    threads: int
     audited: tuple[int, ...]
     collectives: tuple[IssuedCollective, ...]
     resident_bytes: int

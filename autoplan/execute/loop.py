@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autoplan.execute.audit import CollectiveCounter, PeakMemory, peak_memory
+from autoplan.execute.audit import CollectiveCounter, PeakMemory, peak_memory, storage_bytes
 from autoplan.execute.job import Evaluation, RankData, RankResult, TrainJob
 from autoplan.execute.processes import mean_over_ranks
 from autoplan.execute.progress import EpochReport, Reporter
@@ -107,11 +107,11 @@ class RankTrainer:
             )
         return {name: float(outputs[position]) for name, position in self._job.metrics.items()}
 
-    def resident(self) -> list[torch.Tensor]:
-        """The tensors that live from step to step.
+    def resident_bytes(self) -> int:
+        """Memory of the tensors that live from step to step.
 
-        Gradients count only where DistributedDataParallel keeps them (they are views of its buckets); one rank alone frees
-        them before each step. So this must be called before `start_step`.
+        Gradients belong to it where DistributedDataParallel keeps buckets for them (gradients are views of these); one rank
+        alone frees them before each step.
         """
         held = [*self._step.values.values(), *self._step.buffer_values.values()]
         held += [value for value in self._inputs.values() if isinstance(value, torch.Tensor)]
@@ -121,9 +121,8 @@ class RankTrainer:
             held += [tensor for tensor in index if tensor is not None]
         for state in self._optimizer.state.values():
             held += [value for value in state.values() if isinstance(value, torch.Tensor)]
-        if self._distributed:
-            held += [parameter.grad for parameter in self._trained if parameter.grad is not None]
-        return held
+        buckets = storage_bytes(self._trained) if self._distributed else 0
+        return storage_bytes(held) + buckets
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """All parameters now, by the model's own names; copies on the CPU."""
@@ -157,11 +156,10 @@ def train_rank(
     seconds: list[float] = []
     evaluations: list[Evaluation] = []
     for number in range(job.epochs):
-        resident = trainer.resident() if number == measured else []
         trainer.start_step(number)
         with contextlib.ExitStack() as watched:
             if number == measured:
-                memory = watched.enter_context(peak_memory(resident))
+                memory = watched.enter_context(peak_memory(trainer.resident_bytes()))
             if number == counted:
                 watched.enter_context(counter)
             started = time.perf_counter()
@@ -180,6 +178,7 @@ def train_rank(
         losses=tuple(float(value) for value in losses),
         evaluations=tuple(evaluations),
         step_seconds=tuple(seconds),
+        threads=torch.get_num_threads(),
         audited=tuple(sorted({counted, measured})),
         collectives=tuple(counter.issued),
         resident_bytes=memory.resident,

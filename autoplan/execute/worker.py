@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -77,6 +78,8 @@ def _end_with(directory: Path) -> None:
     def watch() -> None:
         while os.getppid() == parent and directory.exists():
             time.sleep(_WATCH_SECONDS)
+        # a parent that was killed could not clean up
+        shutil.rmtree(directory, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, name="autoplan-parent-watch", daemon=True).start()
