@@ -73,9 +73,9 @@ def planetoid(directory: str | Path, name: str, *, normalise: bool = True) -> Da
     from torch_geometric.data import Data
 
     folder = _raw_folder(Path(directory), name)
-    x, tx, allx, y, ty, ally, neighbours = (
+    tx, allx, y, ty, ally, neighbours = (
         _unpickled(folder / f"ind.{name.lower()}.{part}")
-        for part in ("x", "tx", "allx", "y", "ty", "ally", "graph")
+        for part in ("tx", "allx", "y", "ty", "ally", "graph")
     )
     # Rows of tx and ty follow test.index; the other nodes come first and in order.
     tested = np.loadtxt(folder / f"ind.{name.lower()}.test.index", dtype=np.int64)
