@@ -1,0 +1,158 @@
+"""The axes of a program: what each dimension of a tensor counts, checked against the sizes that the samples saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from autoplan.opgraph import EDGE, NODE, Axis, IndexInto, Polynomial, Role
+
+Dim = str | int
+"""An axis name, or a fixed size."""
+
+Dims = tuple[Dim, ...]
+
+Sizes = tuple[int, ...]
+"""One size per sample."""
+
+
+_ROLES: Mapping[str, Role] = {NODE: "node", EDGE: "edge", "index": "node", "graph": "graph"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """The one dimension of a tensor that a partition cuts."""
+
+    axis: str
+    position: int
+
+
+@dataclass(slots=True)
+class AxisTable:
+    """Axes by name, each with its rows in every sample.
+
+    Attributes:
+        axes: what goes into the OpGraph.
+        rows: rows of each axis, per sample.
+    """
+
+    axes: dict[str, Axis] = field(default_factory=dict)
+    rows: dict[str, Sizes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base_rows: Sequence[Mapping[str, int]]) -> AxisTable:
+        """A table of base and index axes.
+
+        Args:
+            base_rows: per sample, the rows of ``node``, ``edge``, ``edge:ATTRIBUTE`` and ``index:ATTRIBUTE``. Any other
+                name (``graph``) has no place in a partition.
+        """
+        table = cls()
+        for name in base_rows[0]:
+            prefix = name.partition(":")[0]
+            role: Role = _ROLES.get(prefix, "const")
+            kind: Literal["base", "index", "other"] = "base" if prefix in (NODE, EDGE) else "other"
+            if prefix == "index":
+                kind = "index"
+            table.axes[name] = Axis(name, role, kind, (), Polynomial.of(1, name))
+            table.rows[name] = tuple(sample[name] for sample in base_rows)
+        return table
+
+    def select(self, mask: str, parent: str, sizes: Sizes) -> str:
+        """The rows of ``parent`` where the boolean tensor ``mask`` holds; its rows are estimated from the samples."""
+        name = f"select({mask})"
+        if name in self.axes:
+            return name
+        source = self.axes[parent]
+        if source.kind == "other":
+            return self.other(sizes, name)
+        share = sum(sizes) / max(1, sum(self.rows[parent]))
+        self.axes[name] = Axis(name, source.role, "select", (parent,), source.rows * share)
+        self.rows[name] = sizes
+        return name
+
+    def concat(self, parts: Sequence[str]) -> str:
+        """The rows of each part in turn."""
+        name = f"concat({','.join(parts)})"
+        if name in self.axes:
+            return name
+        sizes = tuple(sum(column) for column in zip(*(self.rows[part] for part in parts)))
+        if any(self.axes[part].kind == "other" for part in parts):
+            return self.other(sizes, name)
+        roles = {self.axes[part].role for part in parts}
+        rows = Polynomial()
+        for part in parts:
+            rows = rows + self.axes[part].rows
+        role = roles.pop() if len(roles) == 1 else EDGE
+        self.axes[name] = Axis(name, role, "concat", tuple(parts), rows)
+        self.rows[name] = sizes
+        return name
+
+    def other(self, sizes: Sizes, name: str | None = None) -> str:
+        """An axis without a place in a partition; its rows are fitted by a linear polynomial in the base rows."""
+        for known, axis in self.axes.items():
+            if axis.kind == "other" and self.rows[known] == sizes:
+                return known
+        name = name or f"other{sum(axis.kind == 'other' for axis in self.axes.values())}"
+        self.axes[name] = Axis(name, "const", "other", (), self._fit(sizes))
+        self.rows[name] = sizes
+        return name
+
+    def match(self, sizes: Sizes) -> Dim:
+        """The dimension that has these sizes: fixed, a base axis of that many rows (position by position), or another.
+
+        A dimension as long as an axis is laid along it by position, whatever its rows mean: rows are cut by position too.
+        """
+        if len(set(sizes)) == 1:
+            return sizes[0]
+        for name, axis in self.axes.items():
+            if axis.kind == "base" and self.rows[name] == sizes:
+                return name
+        return self.other(sizes)
+
+    def agrees(self, dim: Dim, sizes: Sizes) -> bool:
+        """Whether the samples saw this dimension with these sizes."""
+        seen = self.rows.get(dim) if isinstance(dim, str) else (dim,) * len(sizes)
+        return seen == sizes
+
+    def cut(self, dims: Sequence[Dim]) -> tuple[int, ...]:
+        """Positions of the dimensions that a partition cuts."""
+        return tuple(
+            position
+            for position, dim in enumerate(dims)
+            if isinstance(dim, str) and self.axes[dim].kind != "other"
+        )
+
+    def sharded(self, dims: Sequence[Dim]) -> Sharded | None:
+        """The one dimension that a partition cuts; None when there is none or more than one."""
+        cut = self.cut(dims)
+        return Sharded(str(dims[cut[0]]), cut[0]) if len(cut) == 1 else None
+
+    def has_halo(self, axis: str) -> bool:
+        """Whether tensors along the axis may lie in state H."""
+        return axis == NODE
+
+    def depends_on_data(self, dim: Dim) -> bool:
+        """Whether the rows are known only when the program runs: a ``select`` axis is involved."""
+        if not isinstance(dim, str):
+            return False
+        axis = self.axes[dim]
+        return axis.kind == "select" or any(self.depends_on_data(part) for part in axis.parts)
+
+    def is_whole(self, index: IndexInto) -> bool:
+        """Whether every position is an owned row in state O."""
+        return all(end in ("dst", "self") for end in index.ends)
+
+    def _fit(self, sizes: Sizes) -> Polynomial:
+        names = [name for name, axis in self.axes.items() if axis.kind == "base"]
+        columns = [self.rows[name] for name in names] + [(1,) * len(sizes)]
+        solution, *_ = np.linalg.lstsq(
+            np.array(columns, dtype=float).T, np.array(sizes, dtype=float), rcond=None
+        )
+        total = Polynomial()
+        for name, coefficient in zip([*names, None], solution.round(9)):
+            total = total + Polynomial.of(coefficient, *([name] if name else []))
+        return total

@@ -1,0 +1,91 @@
+"""Writing rows by position: local where every position is an owned row (edges live with their destination).
+
+Within a rank rows keep their global order, so what depends on the order of writes (the last one wins) comes out the same.
+"""
+
+from __future__ import annotations
+
+from autoplan.opgraph import State, TensorMeta
+from autoplan.trace.rules import work
+from autoplan.trace.rules.call import Call, Output, Ruling, normal
+from autoplan.trace.rules.placement import by_rows
+from autoplan.trace.rules.registry import rule
+
+
+@rule("scatter", "scatter_add", "scatter_reduce", "scatter")
+def scattered(call: Call) -> Ruling:
+    """``self[index[i, j], j] += src[i, j]`` (``dim`` 0), or a maximum, a product, a plain write."""
+    target, index = call.tensor("self"), call.tensor("index")
+    dim = normal(call.arguments["dim"], len(target.dims))
+    given = call.get("src")
+    source = given if isinstance(given, TensorMeta) else None
+    rest_agrees = all(
+        target.dims[p] == index.dims[p] for p in range(len(target.dims)) if p != dim
+    )
+    same = source is None or source.dims == index.dims
+    return _written(call, target, dim, index, source, rest_agrees and same)
+
+
+@rule("scatter", "index_add", "index_reduce", "index_copy", "index_fill")
+def index_added(call: Call) -> Ruling:
+    """Rows of ``source`` added to the rows of ``self`` at ``index``."""
+    target, index = call.tensor("self"), call.tensor("index")
+    dim = normal(call.arguments["dim"], len(target.dims))
+    given = call.get("source")
+    source = given if isinstance(given, TensorMeta) and given.dims else None
+    dims = (*target.dims[:dim], *index.dims, *target.dims[dim + 1 :])
+    fits = len(index.dims) == 1 and (source is None or source.dims == dims)
+    return _written(call, target, dim, index, source, fits)
+
+
+@rule("scatter", "index_put", "_index_put_impl", "_unsafe_index_put")
+def index_put(call: Call) -> Ruling | None:
+    """``self[index] = values`` or ``+=``, with one index along the first dimension; a mask writes row by row."""
+    target, values = call.tensor("self"), call.tensor("values")
+    given = [(d, t) for d, t in enumerate(call.arguments["indices"]) if isinstance(t, TensorMeta)]
+    if len(given) != 1 or len(given[0][1].dims) != 1:
+        return None
+    ((dim, index),) = given
+    dims = (*target.dims[:dim], *index.dims, *target.dims[dim + 1 :])
+    if index.dtype == "bool":
+        forward, backward = work.elementwise(call, target.dims)
+        one = not values.dims and index.dims == target.dims[dim : dim + 1]
+        rows = by_rows(call, target.dims) if one else ()
+        return Ruling((Output(target.dims),), forward, backward, rows)
+    return _written(call, target, dim, index, values, not values.dims or values.dims == dims)
+
+
+def _written(
+    call: Call, target: TensorMeta, dim: int, index: TensorMeta, source: TensorMeta | None, fits: bool
+) -> Ruling:
+    forward, backward = work.scatter(call, target, source, index)
+    output = Output(target.dims)
+    cut = call.axes.cut(target.dims)
+    if dim not in cut:
+        # within a row: what is written, where and into what share the rows
+        plain = fits and target.index is None and index.index is None
+        rows = by_rows(call, target.dims) if plain and cut and _shares(call, target) else ()
+        return Ruling((output,), forward, backward, rows)
+    at = index.index
+    local = at is not None and at.axis == target.dims[dim] and len(at.ends) == 1
+    if not (local and at is not None and call.axes.is_whole(at)):
+        return Ruling((output,), forward, backward)
+    others = [tensor for tensor in (index, source) if tensor is not None and tensor.dims]
+    cuts = {call.sharded(tensor) for tensor in others}
+    if not fits or len(cut) > 1 or None in cuts or len(cuts) > 1 or target.index is not None:
+        return Ruling((output,), forward, backward)
+    states: dict[str, State] = {tensor.name: "O" for tensor in (target, *others)}
+    strategy = call.strategy("O", states, "O")
+    # positions that are written as data would be read as local ones
+    positions = source is not None and source.index is not None
+    return Ruling(
+        (output,), forward, backward, () if positions else (strategy,), reads_positions=True
+    )
+
+
+def _shares(call: Call, target: TensorMeta) -> bool:
+    """Whether every tensor of the call has the target's rows at the same place."""
+    cut = call.sharded(target)
+    return cut is not None and all(
+        call.sharded(tensor) == cut for tensor in call.inputs if tensor.dims
+    )
