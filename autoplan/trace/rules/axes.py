@@ -79,14 +79,16 @@ class AxisTable:
         name = f"concat({','.join(parts)})"
         if name in self.axes:
             return name
-        sizes = tuple(sum(column) for column in zip(*(self.rows[part] for part in parts)))
+        sizes = tuple(
+            sum(column) for column in zip(*(self.rows[part] for part in parts), strict=True)
+        )
         if any(self.axes[part].kind == "other" for part in parts):
             return self.other(sizes, name)
         roles = {self.axes[part].role for part in parts}
         rows = Polynomial()
         for part in parts:
             rows = rows + self.axes[part].rows
-        role = roles.pop() if len(roles) == 1 else EDGE
+        role: Role = roles.pop() if len(roles) == 1 else "edge"
         self.axes[name] = Axis(name, role, "concat", tuple(parts), rows)
         self.rows[name] = sizes
         return name
@@ -153,6 +155,6 @@ class AxisTable:
             np.array(columns, dtype=float).T, np.array(sizes, dtype=float), rcond=None
         )
         total = Polynomial()
-        for name, coefficient in zip([*names, None], solution.round(9)):
+        for name, coefficient in zip([*names, None], solution.round(9), strict=True):
             total = total + Polynomial.of(coefficient, *([name] if name else []))
         return total

@@ -99,7 +99,7 @@ class Call:
 
     def seen(self, output: int) -> tuple[Sizes, ...]:
         """Per dimension of a returned tensor, its size in every sample."""
-        return tuple(zip(*self.shapes[output]))
+        return tuple(zip(*self.shapes[output], strict=True))
 
     def matched(self, output: int = 0) -> Dims:
         """Dimensions of a returned tensor by their sizes alone."""

@@ -103,7 +103,7 @@ def _ends_along_rows(parts: Sequence[TensorMeta]) -> tuple[IndexInto | None, boo
     length = max(len(index.ends) for index in known)
     if any(len(index.ends) not in (1, length) for index in known):
         return None, True
-    columns = zip(*(index.ends * (length // len(index.ends)) for index in known))
+    columns = zip(*(index.ends * (length // len(index.ends)) for index in known), strict=True)
     return IndexInto(known[0].axis, tuple(_either(column) for column in columns)), False
 
 
@@ -117,7 +117,7 @@ def _ends_along_entries(parts: Sequence[TensorMeta], dim: int) -> tuple[IndexInt
         return None, True
     if dim == 0:
         ends: list[End] = []
-        for part, index in zip(parts, known):
+        for part, index in zip(parts, known, strict=True):
             new = len(part.dims) < 2 or not isinstance(part.dims[0], int)
             many = 1 if new else part.dims[0]
             assert isinstance(many, int)

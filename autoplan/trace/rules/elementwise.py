@@ -12,20 +12,110 @@ from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.placement import broadcast, by_rows, linear
 from autoplan.trace.rules.registry import rule
 
-CHEAP = (
-    "neg positive abs sign relu clamp clamp_min clamp_max hardtanh threshold floor ceil round trunc "
-    "nan_to_num logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or "
-    "bitwise_xor __and__ __or__ __xor__ isnan isinf isfinite minimum maximum fmin fmax fmod "
-    "remainder floor_divide square add sub rsub mul div where masked_fill copy fill zero relu6 "
-    "lerp addcmul addcdiv leaky_relu _prelu_kernel hardswish hardsigmoid heaviside frac deg2rad "
-    "rad2deg"
-).split()
+CHEAP = [
+    "neg",
+    "positive",
+    "abs",
+    "sign",
+    "relu",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "hardtanh",
+    "threshold",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "nan_to_num",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_not",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "__and__",
+    "__or__",
+    "__xor__",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "minimum",
+    "maximum",
+    "fmin",
+    "fmax",
+    "fmod",
+    "remainder",
+    "floor_divide",
+    "square",
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "where",
+    "masked_fill",
+    "copy",
+    "fill",
+    "zero",
+    "relu6",
+    "lerp",
+    "addcmul",
+    "addcdiv",
+    "leaky_relu",
+    "_prelu_kernel",
+    "hardswish",
+    "hardsigmoid",
+    "heaviside",
+    "frac",
+    "deg2rad",
+    "rad2deg",
+]
 
-COSTLY = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal pow sin cos tan asin acos atan atan2 "
-    "sinh cosh tanh erf erfc sigmoid elu celu selu gelu silu mish softplus logit xlogy hypot "
-    "softshrink hardshrink logaddexp sinc lgamma digamma"
-).split()
+COSTLY = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "pow",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "elu",
+    "celu",
+    "selu",
+    "gelu",
+    "silu",
+    "mish",
+    "softplus",
+    "logit",
+    "xlogy",
+    "hypot",
+    "softshrink",
+    "hardshrink",
+    "logaddexp",
+    "sinc",
+    "lgamma",
+    "digamma",
+]
 """A few operations each on most devices; priced as this many."""
 
 _COSTLY_FLOPS = 8.0

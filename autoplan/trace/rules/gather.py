@@ -115,7 +115,7 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
     at = source.index
     owned = call.owned_where.get(mask.name, {}).get(True, frozenset())
     if at is not None and call.identity(source) in owned:
-        at = IndexInto(at.axis, ("dst",) * len(at.ends))
+        at = IndexInto(at.axis, tuple("dst" for _ in at.ends))
     strategy = call.strategy("O", {source.name: "O", mask.name: "O"}, "O")
     return Ruling((Output(dims, at),), forward, backward, (strategy,), reads_positions=True)
 

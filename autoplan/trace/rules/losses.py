@@ -11,10 +11,15 @@ from autoplan.trace.rules.registry import rule
 _NONE, _MEAN, _SUM = 0, 1, 2
 """ATen's numbers for a reduction."""
 
-_POINTWISE = (
-    "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
-    "soft_margin_loss l1_loss"
-).split()
+_POINTWISE = [
+    "mse_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "soft_margin_loss",
+    "l1_loss",
+]
 
 
 def counting(call: Call, axis: str) -> tuple[Collective, ...]:
@@ -37,11 +42,11 @@ def negative_log_likelihood(call: Call) -> Ruling | None:
         return Ruling(outputs, forward, backward)
     states = {scores.name: "O", target.name: "O"}
     if reduction == _NONE:
-        strategy = call.strategy("O", {name: "O" for name in states}, ("O", "R"))
+        strategy = call.strategy("O", dict.fromkeys(states, "O"), ("O", "R"))
     else:
         strategy = call.strategy(
             "O",
-            {name: "O" for name in states},
+            dict.fromkeys(states, "O"),
             "R",
             kernel="nll_loss",
             collectives=(Collective(2, scores.dtype, forward=1, backward=1),),

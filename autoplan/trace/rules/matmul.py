@@ -28,14 +28,12 @@ def contracted(call: Call) -> Ruling | None:
     left, right = call.tensor(first), call.tensor(second)
     given, out = formula.split("->")
     letters: dict[str, Dim] = {}
-    for tensor, names in zip((left, right), given.split(",")):
-        for letter, dim in zip(names, tensor.dims):
+    for tensor, names in zip((left, right), given.split(","), strict=True):
+        for letter, dim in zip(names, tensor.dims, strict=True):
             if letters.setdefault(letter, dim) != dim:
                 return None
     dims = tuple(letters[letter] for letter in out)
-    forward, backward = work.product_of(
-        call, product(tuple(letters.values())), dims, (left, right)
-    )
+    forward, backward = work.product_of(call, product(tuple(letters.values())), dims, (left, right))
     addend = call.get("self") if call.base.startswith(("add", "badd")) else None
     strategies: tuple[OpStrategy, ...] = by_rows(call, dims)
     if addend is None and left.name != right.name:
@@ -51,4 +49,4 @@ def _summed(
     if len(cut) != 1 or cut[0] in out:
         return ()
     states = {left.name: "O", right.name: "O"}
-    return (call.strategy("O", {name: "O" for name in states}, "S"),)
+    return (call.strategy("O", dict.fromkeys(states, "O"), "S"),)

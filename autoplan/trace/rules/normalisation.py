@@ -37,7 +37,7 @@ def batch_norm(call: Call) -> Ruling | None:
     cut = call.sharded(source)
     if cut is None or cut.position == 1 or any(call.axes.cut(out.dims) for out in outputs[1:]):
         return Ruling(outputs, forward, backward)
-    rest: tuple[State, ...] = ("R",) * (len(outputs) - 1)
+    rest: tuple[State, ...] = tuple("R" for _ in outputs[1:])
     training = "no_training" not in call.base and bool(call.get("training", True))
     if not training:
         rows = tuple(

@@ -125,9 +125,7 @@ def _walk(tree: ast.expr, known: Mapping[str, Polynomial]) -> Polynomial | None:
     return None
 
 
-def _compare(
-    operator: ast.cmpop, difference: Polynomial, axes: Mapping[str, Axis]
-) -> bool | None:
+def _compare(operator: ast.cmpop, difference: Polynomial, axes: Mapping[str, Axis]) -> bool | None:
     """The outcome of ``difference OPERATOR 0`` where it is the same for every graph, else None."""
     least = _least(difference, axes)
     most = _least(difference * -1, axes)

@@ -21,9 +21,7 @@ def ordered(call: Call) -> Ruling:
     forward = Work("sort", source.elements * _PASSES, source.bytes, source.bytes * 2.0)
     _, backward = work.moved(call, outputs[0].dims)
     mixed = not source.dims or dim in call.axes.cut(source.dims)
-    kept = all(
-        call.axes.cut(output.dims) == call.axes.cut(source.dims) for output in outputs
-    )
+    kept = all(call.axes.cut(output.dims) == call.axes.cut(source.dims) for output in outputs)
     rows = by_rows(call, outputs[0].dims) if kept and not mixed else ()
     return Ruling(outputs, forward, backward, rows)
 

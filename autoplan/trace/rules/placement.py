@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from autoplan.opgraph import OpStrategy, State, TensorMeta
 from autoplan.trace.rules.axes import Dim, Dims
@@ -31,8 +31,7 @@ def by_rows(
     dims: Dims,
     *,
     kernel: str = "local",
-    states: Collection[State] = ROW_STATES,
-    replicated: Collection[str] = (),
+    states: Sequence[State] = ROW_STATES,
 ) -> tuple[OpStrategy, ...]:
     """Strategies that run the call on some rows of the one axis that its result is cut along.
 
@@ -44,7 +43,6 @@ def by_rows(
         dims: of its (first) output.
         kernel: what runs it.
         states: O, H or both; H only along an axis that has a halo.
-        replicated: names of inputs that must be in R although they have the axis (none, usually).
     """
     cut = call.axes.sharded(dims)
     if cut is None:
@@ -52,7 +50,7 @@ def by_rows(
     placed: dict[str, Sequence[int]] = {}
     for tensor in call.inputs:
         at = call.axes.cut(tensor.dims)
-        if not at or tensor.name in replicated:
+        if not at:
             continue
         if len(at) > 1 or tensor.dims[at[0]] != cut.axis:
             return ()

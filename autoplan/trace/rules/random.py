@@ -19,11 +19,27 @@ def bernoulli(call: Call) -> Ruling:
 
 @rule(
     "random",
-    *(
-        "rand randn randint randperm rand_like randn_like randint_like normal uniform exponential "
-        "random multinomial poisson binomial native_dropout geometric cauchy log_normal "
-        "rrelu_with_noise"
-    ).split(),
+    *[
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "normal",
+        "uniform",
+        "exponential",
+        "random",
+        "multinomial",
+        "poisson",
+        "binomial",
+        "native_dropout",
+        "geometric",
+        "cauchy",
+        "log_normal",
+        "rrelu_with_noise",
+    ],
 )
 def whole(call: Call) -> Ruling:
     """Drawn whole on every rank, from one seed."""

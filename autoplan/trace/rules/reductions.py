@@ -10,10 +10,32 @@ from autoplan.trace.rules.losses import counting
 from autoplan.trace.rules.placement import by_rows, linear
 from autoplan.trace.rules.registry import rule
 
-_NAMES = (
-    "sum mean nansum prod amax amin max min argmax argmin any all var std var_mean std_mean logsumexp "
-    "linalg_vector_norm norm count_nonzero median mode nanmedian aminmax"
-).split()
+_NAMES = [
+    "sum",
+    "mean",
+    "nansum",
+    "prod",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "any",
+    "all",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "logsumexp",
+    "linalg_vector_norm",
+    "norm",
+    "count_nonzero",
+    "median",
+    "mode",
+    "nanmedian",
+    "aminmax",
+]
 
 
 @rule("reduction", *_NAMES)

@@ -19,9 +19,7 @@ def scattered(call: Call) -> Ruling:
     dim = normal(call.arguments["dim"], len(target.dims))
     given = call.get("src")
     source = given if isinstance(given, TensorMeta) else None
-    rest_agrees = all(
-        target.dims[p] == index.dims[p] for p in range(len(target.dims)) if p != dim
-    )
+    rest_agrees = all(target.dims[p] == index.dims[p] for p in range(len(target.dims)) if p != dim)
     same = source is None or source.dims == index.dims
     return _written(call, target, dim, index, source, rest_agrees and same)
 
@@ -56,7 +54,12 @@ def index_put(call: Call) -> Ruling | None:
 
 
 def _written(
-    call: Call, target: TensorMeta, dim: int, index: TensorMeta, source: TensorMeta | None, fits: bool
+    call: Call,
+    target: TensorMeta,
+    dim: int,
+    index: TensorMeta,
+    source: TensorMeta | None,
+    fits: bool,
 ) -> Ruling:
     forward, backward = work.scatter(call, target, source, index)
     output = Output(target.dims)

@@ -77,7 +77,7 @@ def expanded(call: Call) -> Ruling:
     sizes = call.arguments["size"]
     offset = len(sizes) - len(source.dims)
     dims: list[Dim] = []
-    for position, (number, seen) in enumerate(zip(sizes, call.seen(0))):
+    for position, (number, seen) in enumerate(zip(sizes, call.seen(0), strict=True)):
         before = source.dims[position - offset] if position >= offset else 1
         asked = call.numbers.dim(number)
         if before != 1 or seen == (1,) * len(seen):
@@ -159,7 +159,7 @@ def repeated(call: Call) -> Ruling:
     offset = len(repeats) - len(source.dims)
     forward, backward = work.moved(call, call.matched())
     dims: list[Dim] = []
-    for position, (times, seen) in enumerate(zip(repeats, call.seen(0))):
+    for position, (times, seen) in enumerate(zip(repeats, call.seen(0), strict=True)):
         before = source.dims[position - offset] if position >= offset else 1
         dims.append(before if times == 1 else call.axes.match(seen))
     cut = call.axes.cut(source.dims)
@@ -181,12 +181,12 @@ def carried(call: Call, before: Dims) -> Dims:
     for dim in before:
         sizes = call.axes.rows[dim] if isinstance(dim, str) else (dim,) * samples
         places.setdefault((leading, sizes), dim)
-        leading = tuple(a * b for a, b in zip(leading, sizes))
+        leading = tuple(a * b for a, b in zip(leading, sizes, strict=True))
     dims: list[Dim] = []
     leading = (1,) * samples
     for sizes in call.seen(0):
         dims.append(places.get((leading, sizes)) or call.axes.match(sizes))
-        leading = tuple(a * b for a, b in zip(leading, sizes))
+        leading = tuple(a * b for a, b in zip(leading, sizes, strict=True))
     return tuple(dims)
 
 

@@ -77,7 +77,11 @@ def gather(call: Call, source: TensorMeta, index: TensorMeta, dims: Dims) -> tup
     rows = _rows(index)
     width = _width(dims, index, call.dtypes[0])
     forward = Work(
-        "gather", bytes_read=written + index.bytes, bytes_written=written, nnz=rows, row_width_bytes=width
+        "gather",
+        bytes_read=written + index.bytes,
+        bytes_written=written,
+        nnz=rows,
+        row_width_bytes=width,
     )
     backward = Work(
         "scatter",
@@ -90,7 +94,9 @@ def gather(call: Call, source: TensorMeta, index: TensorMeta, dims: Dims) -> tup
     return forward, backward
 
 
-def scatter(call: Call, target: TensorMeta, source: TensorMeta | None, index: TensorMeta) -> tuple[Work, Work]:
+def scatter(
+    call: Call, target: TensorMeta, source: TensorMeta | None, index: TensorMeta
+) -> tuple[Work, Work]:
     """Rows added (or compared) into ``target`` at random; backward gathers them."""
     moved = source if source is not None else index
     dims = moved.dims
@@ -127,7 +133,7 @@ def unknown(call: Call, outputs: Sequence[Dims]) -> tuple[Work, Work]:
     """An operator that no rule covers: priced by the sizes of its tensors, backward as twice that."""
     written = Polynomial()
     elements = Polynomial()
-    for dims, dtype in zip(outputs, call.dtypes):
+    for dims, dtype in zip(outputs, call.dtypes, strict=True):
         written = written + size(dims, dtype)
         elements = elements + product(dims)
     forward = Work("other", elements, read(call.inputs), written)

@@ -1,0 +1,97 @@
+"""Which sizes an op or a guard reads that are known only from a tensor that has them (torch)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from autoplan.program.ir import Expression, GuardStep, OpStep
+from autoplan.trace import alias
+from autoplan.trace.rules.axes import AxisTable
+from autoplan.trace.rules.numbers import Numbers
+from autoplan.trace.strategies import SizeRead
+from autoplan.trace.tensors import TensorTable
+
+_TENSOR = re.compile(r"v\d+")
+_METADATA = re.compile(
+    r"\bv\d+\.(?:dtype|layout|device|ndim|requires_grad|is_leaf|is_contiguous\(\)|is_coalesced\(\)|stride\(\)|"
+    r"storage_offset\(\)|size\(\d+\)|numel\(\))"
+)
+_SHAPES = ("aten.arange", "aten.eye", "aten.linspace", "aten.range")
+"""Operators whose plain numbers say how many rows they make."""
+
+
+def is_tensor(name: str) -> bool:
+    """Whether this is the program's name of a tensor."""
+    return _TENSOR.fullmatch(name) is not None
+
+
+def size_reads(
+    step: OpStep, numbers: Numbers, tensors: TensorTable, axes: AxisTable
+) -> tuple[SizeRead, ...]:
+    """The data-dependent sizes among an op's arguments, each once."""
+    found: dict[SizeRead, None] = {}
+    for number, as_value in _numbers(step):
+        for value, dims in numbers.sizes(number.text).values():
+            if any(axes.depends_on_data(dim) for dim in dims):
+                found[SizeRead(tensors.current[value], as_value)] = None
+    return tuple(found)
+
+
+def guard_reads(
+    step: GuardStep,
+    numbers: Numbers,
+    tensors: TensorTable,
+    axes: AxisTable,
+    read_from: Mapping[str, str],
+) -> tuple[str, ...] | None:
+    """The tensors whose content decides a guard; None where the graph's sizes alone do, or nothing can change it.
+
+    Args:
+        step: the guard.
+        numbers: the program's.
+        tensors: what is known of it so far.
+        axes: likewise.
+        read_from: number read from a tensor -> version name of that tensor.
+    """
+    test = step.test.text
+    if numbers.always(test, step.expected):
+        return None
+    found: dict[str, None] = {}
+    decided = False
+    for value, dims in numbers.sizes(test).values():
+        if any(axes.depends_on_data(dim) for dim in dims):
+            found[tensors.current[value]] = None
+    for name in Expression(_METADATA.sub("", test)).names:
+        if name.startswith("i"):
+            decided = True
+            if name in read_from:
+                found[read_from[name]] = None
+        elif name in tensors.current:
+            found[tensors.current[name]] = None
+        elif name.startswith("z"):
+            found[tensors.current[f"v{name[1:]}"]] = None
+    return tuple(found) if found or decided else None
+
+
+def _numbers(step: OpStep) -> Iterator[tuple[Expression, bool]]:
+    """The computed numbers among an op's arguments, and whether each is a value rather than part of a shape."""
+    given = alias.arguments_of(step)
+    if not given:
+        yield from ((number, True) for number in _computed(list(step.args)))
+        return
+    shapes = str(step.func).startswith(_SHAPES)
+    for argument in step.func._schema.arguments:  # type: ignore[attr-defined]
+        kind = str(argument.type)
+        is_value = not shapes and any(word in kind for word in ("number", "Scalar", "float"))
+        for number in _computed(given.get(argument.name)):
+            yield number, is_value
+
+
+def _computed(arguments: Any) -> Iterator[Expression]:
+    for leaf in pytree.tree_leaves(arguments):
+        if isinstance(leaf, Expression) and not is_tensor(leaf.text):
+            yield leaf
