@@ -39,7 +39,7 @@ sys.path[:] = {path!r}
 os.environ.setdefault("GLOO_SOCKET_IFNAME", {interface!r})
 os.environ["OMP_NUM_THREADS"] = "{threads}"
 from autoplan.execute.worker import main
-main({directory!r})
+main({directory!r}, parent={parent})
 """
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _OUTPUT_LINES = 30
@@ -106,6 +106,7 @@ def _start_text(directory: Path, threads: int) -> str:
         interface=loopback,
         threads=threads,
         directory=str(directory.absolute()),
+        parent=os.getpid(),
     )
 
 

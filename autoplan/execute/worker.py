@@ -44,10 +44,15 @@ class FailureRecord(ErrorHandler):
         Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 
-def main(directory: str) -> None:
-    """Runs this process's rank of the job in ``directory``. Does not return when it fails."""
+def main(directory: str, *, parent: int | None = None) -> None:
+    """Runs this process's rank of a job. Does not return when it fails.
+
+    Args:
+        directory: of the job.
+        parent: process id of the launcher, where it is known; by default the process that is the parent now.
+    """
     try:
-        record(run_worker, FailureRecord())(Path(directory))
+        record(run_worker, FailureRecord())(Path(directory), parent or os.getppid())
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -55,9 +60,9 @@ def main(directory: str) -> None:
         os._exit(1)
 
 
-def run_worker(directory: Path) -> None:
-    """Joins the group, trains, writes the rank's results."""
-    _end_with(directory)
+def run_worker(directory: Path, parent: int) -> None:
+    """Joins the group, trains, writes the rank's results; ends when process ``parent`` does."""
+    _end_with(directory, parent)
     job = read_job(directory)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     dist.init_process_group("gloo")
@@ -71,9 +76,8 @@ def run_worker(directory: Path) -> None:
     dist.destroy_process_group()
 
 
-def _end_with(directory: Path) -> None:
+def _end_with(directory: Path, parent: int) -> None:
     """Ends this process when its parent dies or gives up the job, however that happens."""
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent and directory.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from autoplan.execute import launch
+from autoplan.execute.worker import FailureRecord
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,3 +106,54 @@ def test_workers_end_with_the_process_that_started_them(
     assert (printed, complained) == ("", "")
     wait_until("workers ended", lambda: not any(alive(worker) for worker in workers), seconds=15)
     assert not list(temporary.glob("autoplan-*"))
+
+
+def raised(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> ProcessFailure:
+    """A worker's failure with an exception of its own, recorded now."""
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    try:
+        raise RuntimeError(text)
+    except RuntimeError as error:
+        FailureRecord().record_exception(error)
+    return ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(path))
+
+
+def ended(code: int) -> ProcessFailure:
+    return ProcessFailure(local_rank=0, pid=1, exitcode=code, error_file="none")
+
+
+def test_the_exception_that_came_first_is_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cause = raised(tmp_path / "1", "the cause", monkeypatch)
+    follows = raised(tmp_path / "2", "connection closed by peer", monkeypatch)
+    failures = {0: follows, 1: ended(-signal.SIGTERM), 2: cause}
+    error = launch._explain(ChildFailedError("worker", failures), tmp_path, 3)
+    assert error.rank == 2
+    assert "RuntimeError: the cause" in str(error)
+    assert json.loads((tmp_path / "1").read_text())["message"]["extraInfo"]["py_callstack"]
+
+
+def test_a_death_without_exception_comes_before_the_exceptions_that_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "output-1").write_text("Fatal Python error: Segmentation fault")
+    follows = raised(tmp_path / "0", "connection closed by peer", monkeypatch)
+    failures = {0: follows, 1: ended(-signal.SIGSEGV)}
+    error = launch._explain(ChildFailedError("worker", failures), tmp_path, 2)
+    assert error.rank == 1
+    assert str(error).startswith("worker 1 of 2 (rank 1) was ended by SIGSEGV")
+    assert "Fatal Python error: Segmentation fault" in error.worker_traceback
+
+
+def test_cores_are_shared_out() -> None:
+    assert launch.threads_per_worker(1) >= launch.threads_per_worker(2) >= 1
+    assert launch.threads_per_worker(10_000) == 1
+
+
+def test_a_signal_that_would_end_the_process_still_does() -> None:
+    with pytest.raises(SystemExit) as ended_by:
+        launch._deliver(signal.SIGTERM)
+    assert ended_by.value.code == 143
+    with pytest.raises(KeyboardInterrupt):
+        launch._deliver(signal.SIGINT)
