@@ -9,11 +9,7 @@ from typing import Any
 import torch
 
 from autoplan.errors import PlanError
-
-
-def qualified_name(operator: Any) -> str:
-    """``aten.mm.default`` for an overload."""
-    return str(operator)
+from autoplan.program.torch_internals import schema
 
 
 @functools.cache
@@ -38,7 +34,7 @@ def bound_arguments(
 ) -> dict[str, Any]:
     """All arguments of a call by name, with the schema's defaults for those not given."""
     bound: dict[str, Any] = {}
-    for position, argument in enumerate(operator._schema.arguments):
+    for position, argument in enumerate(schema(operator).arguments):
         if position < len(args) and not argument.kwarg_only:
             bound[argument.name] = args[position]
         elif argument.name in kwargs:

@@ -95,13 +95,19 @@ def exactly(count: int, values: Sequence[Any], where: str) -> Sequence[Any]:
     return values
 
 
-def format_call(step: OpStep, table: ConstantTable, args: Sequence[Any] | None = None) -> str:
-    """Source of the call. ``args`` replace the step's flat arguments, one for one."""
+def format_arguments(step: OpStep, table: ConstantTable, args: Sequence[Any] | None = None) -> str:
+    """Source of the arguments of the call. ``args`` replace the step's flat arguments, one for one."""
     flat = [table.literal(argument) for argument in (step.args if args is None else args)]
     positional, named = tree_unflatten(flat, step.spec)
     texts = [repr(argument) for argument in positional]
     texts += [f"{name}={argument!r}" for name, argument in named.items()]
-    return f"{table.name(step.func)}({', '.join(texts)})"
+    return ", ".join(texts)
+
+
+def format_call(step: OpStep, table: ConstantTable, args: Sequence[Any] | None = None) -> str:
+    """Source of the call. ``args`` replace the step's flat arguments, one for one."""
+    arguments = format_arguments(step, table, args)
+    return f"{table.name(step.func)}({arguments})"
 
 
 def format_op(step: OpStep, table: ConstantTable, args: Sequence[Any] | None = None) -> str:

@@ -31,6 +31,10 @@ class Expression:
         """The program's names it reads, in order, once each."""
         return tuple(dict.fromkeys(_NAME.findall(self.text)))
 
+    def replaced(self, name: str, text: str) -> str:
+        """The text with one of the program's names replaced."""
+        return re.sub(rf"\b{name}\b", text, self.text)
+
     def __repr__(self) -> str:
         return self.text
 

@@ -29,6 +29,7 @@ from autoplan.program import noise
 from autoplan.program.aten import bound_arguments, resolve
 from autoplan.program.context import RankContext
 from autoplan.program.exchange import all_reduce
+from autoplan.program.torch_internals import schema
 
 _MEAN, _SUM = 1, 2
 """ATen's numbers for the reductions of a loss."""
@@ -51,6 +52,10 @@ class KernelInfo:
     dim: int | None
     rows: int | None = None
     keys: torch.Tensor | None = None
+
+    def at(self, rows: int | None = None, keys: torch.Tensor | None = None) -> KernelInfo:
+        """The same op with the numbers of this run."""
+        return KernelInfo(self.op, self.func, self.dim, rows, keys)
 
 
 Kernel = Callable[..., Any]
@@ -166,9 +171,9 @@ def sync_batch_norm(context: RankContext, info: KernelInfo, *args: Any, **kwargs
         output = output + over_channels(given["bias"])
     _update_running(given, mean.detach(), variance.detach(), count)
     results: list[torch.Tensor] = [output, mean.detach(), scale.detach()]
-    while len(results) < len(operator._schema.returns):
+    while len(results) < len(schema(operator).returns):
         results.append(torch.empty(0, dtype=torch.uint8, device=values.device))
-    return tuple(results[: len(operator._schema.returns)])
+    return tuple(results[: len(schema(operator).returns)])
 
 
 def _update_running(
@@ -195,7 +200,7 @@ def keyed_bernoulli(context: RankContext, info: KernelInfo, *args: Any, **kwargs
     operator = resolve(info.func)
     given = bound_arguments(operator, args, kwargs)
     tensor = given["self"]
-    in_place = operator._schema.name.endswith("_")
+    in_place = schema(operator).name.endswith("_")
     probability = given.get("p", tensor)
     # a tensor without a sharded dimension has a first dimension, or one cell
     shape = tensor.shape if tensor.dim() else torch.Size([1])
@@ -236,13 +241,13 @@ def seeded_random(context: RankContext, info: KernelInfo, *args: Any, **kwargs: 
 
 def _generator_overload(operator: Any) -> Any:
     """The operator itself or its sibling overload with the same arguments and a generator, or None."""
-    names = [argument.name for argument in operator._schema.arguments]
+    names = [argument.name for argument in schema(operator).arguments]
     if "generator" in names:
         return operator
     packet = operator.overloadpacket
     for overload in packet.overloads():
         sibling = getattr(packet, overload)
-        other = [argument.name for argument in sibling._schema.arguments]
+        other = [argument.name for argument in schema(sibling).arguments]
         if "generator" in other and [n for n in other if n != "generator"] == names:
             return sibling
     return None
@@ -256,8 +261,8 @@ def _sharded(info: KernelInfo) -> int:
 
 def _call(operator: Any, arguments: Mapping[str, Any]) -> Any:
     """Calls an overload with all arguments by name; ``self`` among them."""
-    positional = [arguments[a.name] for a in operator._schema.arguments if not a.kwarg_only]
-    named = {a.name: arguments[a.name] for a in operator._schema.arguments if a.kwarg_only}
+    positional = [arguments[a.name] for a in schema(operator).arguments if not a.kwarg_only]
+    named = {a.name: arguments[a.name] for a in schema(operator).arguments if a.kwarg_only}
     return operator(*positional, **named)
 
 
@@ -274,3 +279,9 @@ KERNELS: Mapping[str, Kernel] = {
     )
 }
 """By the name that `autoplan.opgraph.OpStrategy.kernel` gives."""
+
+COUNTING = frozenset({"mean_over_rows", "mean_loss", "sync_batch_norm"})
+"""Kernels that read `KernelInfo.rows`."""
+
+DRAWING = frozenset({"keyed_bernoulli"})
+"""Kernels that read `KernelInfo.keys`."""

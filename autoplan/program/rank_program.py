@@ -6,7 +6,6 @@ torch and `autoplan.program` only: neither the user's model nor PyG. `autoplan.e
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ import torch
 from autoplan.errors import GuardError, PlanError
 from autoplan.opgraph import IndexInto, State
 from autoplan.program import exchange
-from autoplan.program.aten import resolve
+from autoplan.program.codegen import ConstantTable, compile_source
 from autoplan.program.context import RankContext
-from autoplan.program.kernels import KERNELS, KernelInfo
+from autoplan.program.kernels import KERNELS
 
 InputKey = tuple[str, State]
 """A graph attribute, and the state it is to be loaded in."""
@@ -52,12 +51,15 @@ class RankOutput:
         state: R or O: partial sums are reduced and halo rows dropped before they are returned.
         dim: the dimension that a partition cuts, None where there is none.
         axis: the axis of that dimension.
+        keys: in state O along an axis that is not a base axis, where in the returned list the global keys of its rows
+            are: sorted by key, the rows of all ranks are in the order of one device.
     """
 
     name: str | None
     state: State
     dim: int | None
     axis: str | None
+    keys: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,8 @@ class RankProgram:
 
     Attributes:
         source: Python text that defines ``step(context, parameters, buffers, inputs, capture)``.
-        functions: by name in the text, the qualified name of an ATen overload (``aten.mm.default``).
-        tensors: by name in the text, constant tensors, on the CPU.
-        infos: by name in the text, what a kernel is told about its op.
+        operators: by name in the text, the qualified name of an ATen overload (``aten.mm.default``).
+        objects: by name in the text, constant tensors (on the CPU), what kernels are told of their ops, functions of torch.
         inputs: attributes to load, each in one or more states.
         parameters: paths of the parameters it reads; buffers: of the buffers and tensor attributes it reads.
         written: paths of buffers that it changes in place.
@@ -96,9 +97,8 @@ class RankProgram:
     """
 
     source: str
-    functions: Mapping[str, str]
-    tensors: Mapping[str, torch.Tensor]
-    infos: Mapping[str, KernelInfo]
+    operators: Mapping[str, str]
+    objects: Mapping[str, Any]
     inputs: tuple[RankInput, ...]
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
@@ -128,7 +128,7 @@ class RankProgram:
                 program that was written with ``capture=True``.
 
         Returns:
-            The outputs, in the order of ``outputs``. With the loss in R on every rank, gradients summed over ranks carry a
+            The outputs, in the order of ``outputs``, then the keys that some of them name. With the loss in R on every rank, gradients summed over ranks carry a
             factor of the number of ranks, which a mean over ranks removes.
 
         Raises:
@@ -153,47 +153,11 @@ _COMPILED: weakref.WeakKeyDictionary[RankProgram, Callable[..., list[Any]]] = (
 
 
 def _compile(program: RankProgram) -> Callable[..., list[Any]]:
-    names: dict[str, Any] = {
-        "torch": torch,
-        "math": math,
-        "inf": math.inf,
-        "nan": math.nan,
-        "device": torch.device,
-        "exchange": exchange,
-        "kernels": KERNELS,
-        "same": same,
-        "guard": check_guard,
-        "GuardError": GuardError,
-    }
-    names.update({name: resolve(qualified) for name, qualified in program.functions.items()})
-    names.update(program.tensors)
-    names.update(program.infos)
-    exec(compile(program.source, "<autoplan rank program>", "exec"), names)
-    step: Callable[..., list[Any]] = names["step"]
+    table = ConstantTable(dict(program.operators), dict(program.objects))
+    step: Callable[..., list[Any]] = compile_source(
+        program.source, table, "step", exchange=exchange, kernels=KERNELS, GuardError=GuardError
+    )
     return step
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Whether a guard's value is what was recorded: tensors by content, numbers by value and type, NaN equal to NaN."""
-    if isinstance(expected, torch.Tensor):
-        return (
-            isinstance(found, torch.Tensor)
-            and found.shape == expected.shape
-            and found.dtype == expected.dtype
-            and torch.equal(found.cpu(), expected.cpu())
-        )
-    if isinstance(expected, float) and math.isnan(expected):
-        return isinstance(found, float) and math.isnan(found)
-    return type(found) is type(expected) and bool(found == expected)
-
-
-def check_guard(found: Any, expected: Any, text: str, where: str) -> None:
-    """Raises GuardError when a recorded decision comes out differently."""
-    if not same(found, expected):
-        raise GuardError(
-            f"{where}: {text} was {expected} on the samples and is {found} here; trace again with this graph, or keep the decision "
-            "out of forward"
-        )
 
 
 def _check_given(what: str, needed: Any, given: Mapping[Any, Any]) -> None:

@@ -5,6 +5,7 @@ Nothing else in autoplan may touch an underscored name of torch; a new torch rel
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -93,6 +94,14 @@ def override_checks() -> list[tuple[Any, str]]:
     return [(m, k) for m in modules for k in vars(m) if k.startswith("has_torch_function")]
 
 
+def import_compiler() -> None:
+    """Imports what torch imports on the first call of a compiler function, and which keeps references to torch's functions.
+
+    Must come before any of them is replaced; workers never need it, and it takes a second.
+    """
+    importlib.import_module("torch._dynamo")
+
+
 def storage_id(tensor: Tensor) -> int:
     """Identity of the memory a strided tensor lies in; equal for views, distinct for empty tensors too."""
     return int(tensor.untyped_storage()._cdata)
@@ -109,6 +118,11 @@ def operator(name: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part)
     return found._op  # type: ignore[no-any-return]
+
+
+def schema(func: Any) -> Any:
+    """An overload's schema: ``name``, ``arguments`` (each with ``name``, ``type``, ``kwarg_only``, defaults), ``returns``."""
+    return func._schema
 
 
 def written_arguments(func: Any) -> tuple[bool, ...]:

@@ -14,7 +14,7 @@ import torch
 from autoplan.errors import GuardError, TraceError
 from autoplan.program.ir import Program
 from autoplan.program.structure import clone_tensors
-from autoplan.program.torch_internals import has_backward_hooks
+from autoplan.program.torch_internals import has_backward_hooks, import_compiler
 from autoplan.trace.generalise import SharedResidueError, common_steps, concrete, generalise
 from autoplan.trace.model_state import ModelState, SavedState
 from autoplan.trace.places import RefusalError
@@ -56,6 +56,7 @@ def generalise_module(
     """
     if len(samples) < 4:
         raise ValueError(f"{len(samples)} samples; three to record and one to hold back are needed")
+    import_compiler()
     with _generators_kept():
         torch.manual_seed(0)
         try:

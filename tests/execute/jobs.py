@@ -97,9 +97,8 @@ def parameters() -> Mapping[str, torch.Tensor]:
 def program(source: str, *, has_loss: bool) -> RankProgram:
     return RankProgram(
         source=source,
-        functions={},
-        tensors={},
-        infos={},
+        operators={},
+        objects={},
         inputs=(
             RankInput("x", "O", 0, "node", None),
             RankInput("edge_index", "O", 1, "edge", None),
