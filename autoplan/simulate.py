@@ -52,7 +52,7 @@ def simulate(
     graph: OpGraph,
     table: CostTable,
     choices: Mapping[int, str],
-    moves: Sequence[PricedMove],
+    moves: Sequence[tuple[PricedMove, bool]],
     fixed: FixedCosts,
     memory: Sequence[MemorySheet],
 ) -> Simulation:
@@ -62,7 +62,7 @@ def simulate(
         graph: the program.
         table: its prices on this group.
         choices: op index -> strategy name.
-        moves: the transitions taken, each once.
+        moves: the transitions taken, each once, and whether a gradient crosses it.
         fixed: the end of the step.
         memory: one sheet per rank.
     """
@@ -70,7 +70,9 @@ def simulate(
     entries: list[TimelineEntry] = []
     payload = [0] * ranks
     low = high = now = 0.0
-    waiting = {name: [m for m in moves if m.tensor == name] for name in graph.tensors}
+    waiting: dict[str, list[tuple[PricedMove, bool]]] = {name: [] for name in graph.tensors}
+    for move, crossed in moves:
+        waiting[move.tensor].append((move, crossed))
 
     def add(
         kind: Literal["op", "move", "synchronisation", "optimizer"],
@@ -88,17 +90,22 @@ def simulate(
         now += price.seconds
         low += price.low
         high += price.high
-        for rank in range(ranks):
-            payload[rank] += price.payload
+        send((price.payload,) * ranks)
+
+    def send(sizes: Sequence[int]) -> None:
+        for rank, size in enumerate(sizes):
+            payload[rank] += size
 
     for op in graph.ops:
         add("op", op.name, op.index, table.ops[op.index, choices[op.index]])
         for output in op.outputs:
-            for move in waiting[output]:
-                step = move.transition
-                add("move", f"{output} {step.source}->{step.target}", op.index, move.price)
-                for rank in range(ranks):
-                    payload[rank] += move.forward_bytes[rank] + move.backward_bytes[rank]
+            for move, crossed in waiting[output]:
+                step = f"{output} {move.transition.source}->{move.transition.target}"
+                add("move", step, op.index, move.forward)
+                send(move.forward_bytes)
+                if crossed:
+                    add("move", f"adjoint of {step}", op.index, move.backward)
+                    send(move.backward_bytes)
     add("synchronisation", "gradients", None, fixed.synchronisation)
     add("optimizer", "update", None, fixed.optimizer)
     communication = sum(entry.communication for entry in entries)

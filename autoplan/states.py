@@ -75,38 +75,46 @@ def route(
 ) -> tuple[Transition, ...]:
     """The transitions that bring a tensor from the state it is produced in to all states that are needed, in order.
 
-    The one way that plans price and programs take: with R among the needed, O and H are cut from it, so that nothing is
-    exchanged twice. Each transition's source is ``produced`` or the target of an earlier one.
+    The one way that plans price and programs take (see `way`).
 
     Raises:
         PlanError: a needed state that cannot be reached.
     """
-    allowed = transitions(tensor, axes)
+    found = way(transitions(tensor, axes), produced, needed)
+    if found is None:
+        raise PlanError(
+            f"tensor {tensor.name} is produced in state {produced} and needed in {', '.join(sorted(needed))}, which no "
+            "exchange reaches; choose another strategy for the op that makes it"
+        )
+    return found
+
+
+def way(
+    allowed: Collection[Transition], produced: State, needed: Collection[State]
+) -> tuple[Transition, ...] | None:
+    """The transitions, of those allowed, that lead from the produced state to all needed ones, in order; None: no way.
+
+    With R among the needed, O and H are cut from it, so that nothing is exchanged twice. Each transition's source is
+    ``produced`` or the target of an earlier one.
+    """
     have: set[State] = {produced}
     steps: list[Transition] = []
 
-    def bring(target: State) -> None:
+    def bring(target: State) -> bool:
         """Adds the one transition, or O on the way, that leads to the target."""
         if target in have:
-            return
+            return True
         step = _first(allowed, have, target)
         if step is None:
-            bring_from = [t for t in allowed if t.target == "O" and t.source in have]
-            if target == "O" or not bring_from:
-                raise PlanError(
-                    f"tensor {tensor.name} is produced in state {produced} and needed in {target}, which no exchange reaches; "
-                    "choose another strategy for the op that makes it"
-                )
-            bring("O")
-            bring(target)
-            return
+            return target != "O" and "O" not in have and bring("O") and bring(target)
         steps.append(step)
         have.add(target)
+        return True
 
-    for target in ("R", "H", "O", "S"):
-        if target in needed:
-            bring(target)
-    return tuple(steps)
+    order: tuple[State, ...] = ("R", "H", "O", "S")
+    if all(bring(target) for target in order if target in needed):
+        return tuple(steps)
+    return None
 
 
 def _first(

@@ -59,30 +59,29 @@ class ModelTensor:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemory:
-    """Bytes that every rank holds throughout: the model, its gradients, the optimizer, DistributedDataParallel's buckets."""
+    """Bytes that every rank holds throughout; the gradients are DistributedDataParallel's buckets."""
 
     weights: float
     gradients: float
     optimizer: float
-    buckets: float
 
     @property
     def total(self) -> float:
-        """All four."""
-        return self.weights + self.gradients + self.optimizer + self.buckets
+        """All three."""
+        return self.weights + self.gradients + self.optimizer
 
 
 def static_memory(
-    parameters: Iterable[ModelTensor], optimizer: str, *, training: bool, ranks: int
+    parameters: Iterable[ModelTensor], optimizer: str, *, training: bool
 ) -> StaticMemory:
     """What does not depend on the plan's states. An unknown optimizer counts two states, as Adam's."""
     parameters = tuple(parameters)
     weights = float(sum(p.bytes for p in parameters))
     if not training:
-        return StaticMemory(weights, 0.0, 0.0, 0.0)
+        return StaticMemory(weights, 0.0, 0.0)
     gradients = float(sum(p.bytes for p in parameters if p.gets_gradient))
     states = OPTIMIZER_STATES.get(optimizer.lower(), 2)
-    return StaticMemory(weights, gradients, states * gradients, gradients if ranks > 1 else 0.0)
+    return StaticMemory(weights, gradients, states * gradients)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +195,7 @@ class MemoryModel:
             messages=messages,
             inputs=inputs,
             transient=max(0.0, everything - inputs - activations - messages),
-            buffers=self.static.buckets + buffers[rank],
+            buffers=buffers[rank],
             head_room=room,
             capacity=capacity,
         )

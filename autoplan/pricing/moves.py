@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import DTYPE_BYTES, OpGraph, Polynomial, State, TensorMeta, Work
+from autoplan.opgraph import DTYPE_BYTES, OpGraph, Polynomial, TensorMeta, Work
 from autoplan.pricing.collectives import (
     COMMUNICATION_RANGE,
     all_reduce_seconds,
@@ -22,14 +22,15 @@ class PricedMove:
 
     Attributes:
         tensor: its name; transition: from where to where, by which exchange.
-        price: one step's worth, the adjoint included where a gradient crosses.
-        forward_bytes, backward_bytes: payload each rank hands to the exchange.
+        forward: the price of doing it; backward: of its adjoint, paid where a gradient crosses.
+        forward_bytes, backward_bytes: payload each rank hands to the exchange, in each direction.
         buffer_bytes: what each rank holds beside the result while it sends.
     """
 
     tensor: str
     transition: Transition
-    price: Price
+    forward: Price
+    backward: Price
     forward_bytes: tuple[int, ...]
     backward_bytes: tuple[int, ...]
     buffer_bytes: tuple[int, ...]
@@ -78,57 +79,56 @@ def row_bytes(
 
 
 def price_moves(
-    tensor: TensorMeta,
-    graph: OpGraph,
-    stats: GraphStats,
-    group: Group,
-    pricer: Pricer,
-    *,
-    training: bool,
+    tensor: TensorMeta, graph: OpGraph, stats: GraphStats, group: Group, pricer: Pricer
 ) -> tuple[PricedMove, ...]:
-    """Every transition that an op's output may take on this group."""
-    crosses = training and tensor.reaches_loss and tensor.requires_grad
+    """Every transition that an op's output may take on this group, in the order of `states.transitions`."""
     moves = []
     for transition in transitions(tensor, graph.axes):
-        forward, backward = payload(tensor, transition, graph, stats, group)
-        if not crosses:
-            backward = (0,) * group.size
-        works = _local_work(tensor, transition, forward, backward, crosses, graph, stats, group)
+        sent, returned = payload(tensor, transition, graph, stats, group)
+        works = _local_work(tensor, transition, sent, graph, stats, group)
+        received = _received(transition, sent, group)
+        if transition.exchange == "none":
+            there = back = 0.0
+        elif transition.exchange == "all_reduce":
+            there = back = all_reduce_seconds(group, sent[0])
+        else:
+            there = all_to_all_seconds(group, sent, received)
+            # the adjoint turns every message round
+            back = all_to_all_seconds(group, returned, sent)
         name = f"{transition.source}->{transition.target}"
-        local = price_works(name, works, tensor.dtype, ({},) * group.size, group, pricer)
-        communication = _exchange_seconds(transition, forward, backward, crosses, group)
-        low, high = COMMUNICATION_RANGE
-        price = Price(
-            local.seconds + communication,
-            local.low + communication * low,
-            local.high + communication * high,
-            local.per_rank,
-            communication,
-            0,
-            local.models,
+        moves.append(
+            PricedMove(
+                tensor.name,
+                transition,
+                _price(name, [work for work, _ in works], tensor, there, group, pricer),
+                _price(f"adjoint of {name}", [w for _, w in works], tensor, back, group, pricer),
+                sent,
+                returned,
+                tuple(max(pair) for pair in zip(sent, returned, strict=True)),
+            )
         )
-        buffers = tuple(max(pair) for pair in zip(forward, backward, strict=True))
-        moves.append(PricedMove(tensor.name, transition, price, forward, backward, buffers))
     return tuple(moves)
 
 
-def _exchange_seconds(
-    transition: Transition,
-    forward: tuple[int, ...],
-    backward: tuple[int, ...],
-    crosses: bool,
+def _price(
+    name: str,
+    works: list[tuple[Work, ...]],
+    tensor: TensorMeta,
+    communication: float,
     group: Group,
-) -> float:
-    if transition.exchange == "none":
-        return 0.0
-    if transition.exchange == "all_reduce":
-        return all_reduce_seconds(group, forward[0]) * (2 if crosses else 1)
-    received = _received(transition, forward, group)
-    seconds = all_to_all_seconds(group, forward, received)
-    if crosses:
-        # the adjoint turns every message round
-        seconds += all_to_all_seconds(group, backward, forward)
-    return seconds
+    pricer: Pricer,
+) -> Price:
+    local = price_works(name, works, tensor.dtype, ({},) * group.size, group, pricer)
+    low, high = COMMUNICATION_RANGE
+    return Price(
+        local.seconds + communication,
+        local.low + communication * low,
+        local.high + communication * high,
+        local.per_rank,
+        communication,
+        0,
+        local.models,
+    )
 
 
 def _received(transition: Transition, forward: tuple[int, ...], group: Group) -> tuple[float, ...]:
@@ -146,38 +146,38 @@ def _received(transition: Transition, forward: tuple[int, ...], group: Group) ->
 def _local_work(
     tensor: TensorMeta,
     transition: Transition,
-    forward: tuple[int, ...],
-    backward: tuple[int, ...],
-    crosses: bool,
+    sent: tuple[int, ...],
     graph: OpGraph,
     stats: GraphStats,
     group: Group,
-) -> list[tuple[Work, ...]]:
-    """What each rank does besides sending: pick rows, put them together, and the adjoint of that."""
-    sizes = {state: group.rows(graph, stats, state) for state in ("R", "O", "H")}
+) -> list[tuple[tuple[Work, ...], tuple[Work, ...]]]:
+    """What each rank does besides sending, forward and in the adjoint: pick rows, put them together; add, pad with zeros."""
     axis = sharded_axis(tensor, graph.axes)
     row = row_bytes(tensor, axis, graph, stats, group) if axis else 0
-    per_rank = []
+    sizes = {
+        state: [tensor.bytes.evaluate(rows) for rows in group.rows(graph, stats, state)]
+        for state in dict.fromkeys((transition.source, transition.target))
+    }
+    per_rank: list[tuple[tuple[Work, ...], tuple[Work, ...]]] = []
+    works: tuple[tuple[Work, ...], tuple[Work, ...]]
     for position in range(group.size):
-
-        def size(state: State, position: int = position) -> float:
-            return tensor.bytes.evaluate(sizes[state if state != "S" else "R"][position])
-
-        source, target = size(transition.source), size(transition.target)
-        picked = target if transition.exchange == "none" else forward[position]
-        if (transition.source, transition.target) == ("H", "O"):
-            works = [_work("view", 0.0, 0.0, 0)]
-        elif transition.exchange == "all_reduce":
-            works = [_work("elementwise", source, target, 0)]
+        source, target = sizes[transition.source][position], sizes[transition.target][position]
+        pad = _work("elementwise", target, source, 0)
+        if transition.exchange == "all_reduce":
+            copy = _work("elementwise", source, source, 0)
+            works = (copy,), (copy,)
+        elif transition.exchange == "halo_exchange":
+            packed = _work("gather", sent[position], sent[position], row)
+            added = _work("scatter", sent[position], sent[position], row)
+            works = (packed, _work("elementwise", target, target, 0)), (added, pad)
+        elif transition.exchange == "all_gather":
+            ordered = _work("gather", target, target, row)
+            works = (ordered,), (ordered, pad)
+        elif (transition.source, transition.target) == ("H", "O"):
+            works = (_work("view", 0.0, 0.0, 0),), (pad,)
         else:
-            works = [_work("gather", picked, picked, row)]
-            if transition.exchange != "none":
-                works.append(_work("elementwise", target, target, 0))
-        if crosses:
-            works.append(_work("elementwise", target, source, 0))
-            if transition.exchange == "halo_exchange":
-                works.append(_work("scatter", forward[position], forward[position], row))
-        per_rank.append(tuple(works))
+            works = (_work("gather", target, target, row),), (pad,)
+        per_rank.append(works)
     return per_rank
 
 

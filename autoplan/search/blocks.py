@@ -1,24 +1,26 @@
 """Contraction: a cheap op follows its heaviest input, so that the solver decides fewer blocks.
 
-What is merged: op b into the block a that produces b's heaviest input t, where b is of a cheap kind (view, elementwise,
-random) and t has no other reader and is not an output. The merged block's choices are all pairs, with the cheapest moves
-of t in between (t belongs to the block alone, so that elimination is exact). Then choices are dropped that another one
-dominates: at most as many seconds after paying the moves that turn what it needs and gives into what the dropped one
-needs and gives. A solution that uses the dropped choice becomes, by the exchange, one at most as expensive.
+What is merged: op b into the block a that makes b's heaviest input t, where b is of a cheap kind (view, elementwise,
+random) and t has no other reader and is not an output. The merged block's choices are all pairs, with the moves of t in
+between paid for (t belongs to the block alone, so that elimination is exact). Then choices are dropped that another one
+dominates: at most as many seconds, even after paying at most what the rest of the problem may lose when the block reads and
+gives in the other's states (`routes.read_elsewhere`, `routes.made_elsewhere`). A solution that uses the dropped choice
+becomes, by the exchange, one at most as expensive.
 
 Condition: the optimum in *seconds* is kept, always. Memory is not looked at: a dominating choice may hold more. So the
 search uses a contracted problem only without limits, and accepts its solution under limits only when the expanded solution
-fits; otherwise the uncontracted problem is solved (see `search.ilp.optimise`).
+fits; otherwise the uncontracted problem is solved (see `search.optimise`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoplan.opgraph import OpGraph, State
-from autoplan.search.problem import Assignment, Choice, Need, Problem
-from autoplan.search.routes import distance, route_seconds, routes
+from autoplan.search.problem import Choice, Place, Problem, Read
+from autoplan.search.routes import Reads, made_elsewhere, move_seconds, read_elsewhere
 
 CHEAP = frozenset({"view", "elementwise", "random"})
 MOST_CHOICES = 12
@@ -32,21 +34,32 @@ class Contraction:
     problem: Problem
     original: Problem
 
-    def expand(self, assignment: Assignment) -> Assignment:
-        """The same solution of the original problem."""
-        number_of: dict[tuple[int, str], tuple[int, int]] = {}
-        for block, choices in enumerate(self.original.blocks):
-            for number, choice in enumerate(choices):
-                number_of[choice.picks[0]] = (block, number)
+    def expand(self, choices: Sequence[int]) -> tuple[int, ...]:
+        """The same assignment of the original problem."""
+        number_of = {
+            choice.picks[0]: (block, number)
+            for block, options in enumerate(self.original.blocks)
+            for number, choice in enumerate(options)
+        }
         numbers = [0] * len(self.original.blocks)
-        moves = list(assignment.moves)
-        for merged, chosen in enumerate(assignment.choices):
-            choice = self.problem.blocks[merged][chosen]
-            moves += choice.inner
-            for pick in choice.picks:
+        for merged, chosen in enumerate(choices):
+            for pick in self.problem.blocks[merged][chosen].picks:
                 block, number = number_of[pick]
                 numbers[block] = number
-        return Assignment(tuple(numbers), tuple(sorted(moves)))
+        return tuple(numbers)
+
+
+def heaviest_inputs(graph: OpGraph, problem: Problem, sizes: Mapping[str, float]) -> dict[int, int]:
+    """Block -> the heaviest input (by ``sizes`` in bytes) that an op makes, for each cheap op."""
+    position = {tensor.name: index for index, tensor in enumerate(problem.tensors)}
+    followers: dict[int, int] = {}
+    for block, op in enumerate(graph.ops):
+        if op.forward.kind not in CHEAP:
+            continue
+        made = [n for n in op.inputs if n in position and not problem.tensors[position[n]].loadable]
+        if made:
+            followers[block] = position[max(made, key=lambda name: sizes[name])]
+    return followers
 
 
 def contract(problem: Problem, followers: Mapping[int, int]) -> Contraction:
@@ -58,21 +71,20 @@ def contract(problem: Problem, followers: Mapping[int, int]) -> Contraction:
     """
     blocks: dict[int, tuple[Choice, ...]] = dict(enumerate(problem.blocks))
     home = list(range(len(problem.blocks)))
-    producer: dict[int, int] = {}
+    maker: dict[int, int] = {}
     readers: dict[int, dict[int, None]] = {}
     for block, choices in enumerate(problem.blocks):
         for choice in choices:
-            for tensor, _ in choice.gives:
-                producer[tensor] = block
-            for tensor, _ in choice.needs:
-                readers.setdefault(tensor, {})[block] = None
-    outputs = {tensor for tensor, _ in problem.required}
+            maker.update({place.tensor: block for place in choice.gives})
+            for read in choice.reads:
+                readers.setdefault(read.tensor, {})[block] = None
+    outputs = {read.tensor for read in problem.required}
     for block, tensor in followers.items():
-        if tensor not in producer or tensor in outputs or list(readers[tensor]) != [block]:
+        if tensor not in maker or tensor in outputs or list(readers.get(tensor, {})) != [block]:
             continue
-        leader = home[producer[tensor]]
+        leader = home[maker[tensor]]
         merged = _merge(problem, blocks[leader], blocks[block], tensor)
-        if len(merged) > MOST_CHOICES or not merged:
+        if not merged or len(merged) > MOST_CHOICES:
             continue
         blocks[leader] = merged
         del blocks[block]
@@ -82,94 +94,72 @@ def contract(problem: Problem, followers: Mapping[int, int]) -> Contraction:
     return Contraction(smaller, problem)
 
 
-def heaviest_inputs(graph: OpGraph, problem: Problem, sizes: Mapping[str, float]) -> dict[int, int]:
-    """Block -> the heaviest produced input (by ``sizes`` in bytes) of each cheap op."""
-    position = {tensor.name: index for index, tensor in enumerate(problem.tensors)}
-    followers: dict[int, int] = {}
-    for block, op in enumerate(graph.ops):
-        if op.forward.kind not in CHEAP:
-            continue
-        produced = [
-            n for n in op.inputs if n in position and not problem.tensors[position[n]].loadable
-        ]
-        if produced:
-            followers[block] = position[max(produced, key=lambda name: sizes[name])]
-    return followers
-
-
 def _merge(
     problem: Problem, leaders: tuple[Choice, ...], follows: tuple[Choice, ...], tensor: int
 ) -> tuple[Choice, ...]:
-    """All pairs with the cheapest moves of the tensor between them, undominated ones only."""
+    """All pairs with the moves of the tensor between them paid for, undominated ones only."""
     moves = problem.tensors[tensor].moves
-    between: dict[tuple[tuple[State, ...], tuple[State, ...]], tuple[int, ...] | None] = {}
     pairs = []
     for first in leaders:
-        given = tuple(state for t, state in first.gives if t == tensor)
+        made = next(place.state for place in first.gives if place.tensor == tensor)
         for second in follows:
-            wanted = tuple(state for t, state in second.needs if t == tensor)
-            if (given, wanted) not in between:
-                found = routes(moves, given, wanted)
-                between[given, wanted] = found[0] if found else None
-            route = between[given, wanted]
-            if route is None:
+            inner = tuple((r.state, r.crosses) for r in second.reads if r.tensor == tensor)
+            seconds = first.seconds + second.seconds + move_seconds(moves, made, _sorted(inner))
+            if math.isinf(seconds):
                 continue
-            needs = dict.fromkeys(
-                (*first.needs, *(need for need in second.needs if need[0] != tensor))
-            )
             pairs.append(
                 Choice(
                     picks=(*first.picks, *second.picks),
-                    seconds=first.seconds + second.seconds + route_seconds(moves, route),
-                    needs=tuple(need for need in needs if need not in first.gives),
-                    gives=(*(g for g in first.gives if g[0] != tensor), *second.gives),
-                    inner=(*first.inner, *second.inner, *((tensor, m) for m in route)),
+                    seconds=seconds,
+                    reads=_joined(first.reads, [r for r in second.reads if r.tensor != tensor]),
+                    gives=(*(g for g in first.gives if g.tensor != tensor), *second.gives),
                     sharded=first.sharded or second.sharded,
                 )
             )
     return undominated(problem, tuple(pairs))
 
 
+def _joined(first: Sequence[Read], second: Sequence[Read]) -> tuple[Read, ...]:
+    merged: dict[Place, bool] = {}
+    for read in (*first, *second):
+        merged[read.place] = merged.get(read.place, False) or read.crosses
+    return tuple(Read(*place, crosses) for place, crosses in merged.items())
+
+
 def undominated(problem: Problem, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
     """Choices that no other one replaces at no more seconds; of equals the first stays."""
     kept: list[Choice] = []
     for number, choice in enumerate(choices):
-        rivals = [*kept, *choices[number + 1 :]]
-        if not any(
-            _replaces(problem, rival, choice, strictly=place >= len(kept))
-            for place, rival in enumerate(rivals)
-        ):
-            kept.append(choice)
+        if any(_excess(problem, rival, choice) <= 0 for rival in kept):
+            continue
+        if any(_excess(problem, rival, choice) < 0 for rival in choices[number + 1 :]):
+            continue
+        kept.append(choice)
     return tuple(kept)
 
 
-def _replaces(problem: Problem, rival: Choice, choice: Choice, *, strictly: bool) -> bool:
-    if rival.sharded != choice.sharded:
-        return False
-    seconds = rival.seconds
-    if seconds > choice.seconds:
-        return False
-    # what is there for the dropped choice must become what the rival needs; what the rival gives, what the other gave
-    for have, want in ((choice.needs, rival.needs), (rival.gives, choice.gives)):
-        start, goal = _by_tensor(have), _by_tensor(want)
-        if start.keys() != goal.keys():
-            return False
-        for tensor, states in start.items():
-            seconds += _conversion(problem, tensor, states, goal[tensor])
-            if seconds > choice.seconds:
-                return False
-    return seconds < choice.seconds if strictly else seconds <= choice.seconds
+def _excess(problem: Problem, rival: Choice, choice: Choice) -> float:
+    """At most so many seconds more when the rival takes the place of the choice."""
+    if rival.sharded != choice.sharded or rival.seconds > choice.seconds:
+        return math.inf
+    excess = rival.seconds - choice.seconds
+    before, after = _reads(choice), _reads(rival)
+    made, given = dict(choice.gives), dict(rival.gives)
+    if before.keys() != after.keys() or made.keys() != given.keys():
+        return math.inf
+    for tensor, reads in before.items():
+        excess += read_elsewhere(problem.tensors[tensor], reads, after[tensor])
+    for tensor, state in made.items():
+        excess += made_elsewhere(problem.tensors[tensor], state, given[tensor])
+    return excess
 
 
-def _by_tensor(needs: tuple[Need, ...]) -> dict[int, tuple[State, ...]]:
-    found: dict[int, tuple[State, ...]] = {}
-    for tensor, state in needs:
-        found[tensor] = (*found.get(tensor, ()), state)
-    return found
+def _reads(choice: Choice) -> dict[int, Reads]:
+    found: dict[int, tuple[tuple[State, bool], ...]] = {}
+    for read in choice.reads:
+        found[read.tensor] = (*found.get(read.tensor, ()), (read.state, read.crosses))
+    return {tensor: _sorted(reads) for tensor, reads in found.items()}
 
 
-def _conversion(
-    problem: Problem, tensor: int, have: tuple[State, ...], want: tuple[State, ...]
-) -> float:
-    """At most these seconds bring a tensor from the states it is in to all wanted ones."""
-    return sum(min(distance(problem, tensor, s, w) for s in have) for w in want)
+def _sorted(reads: tuple[tuple[State, bool], ...]) -> Reads:
+    return tuple(sorted(reads))

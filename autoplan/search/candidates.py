@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autoplan.device import Cluster
@@ -24,6 +24,9 @@ from autoplan.search.problem import NoChoice, Problem, build_problem
 from autoplan.search.result import Candidate, SearchOptions
 from autoplan.search.solution import Solution, SolverError, SolverLimits
 from autoplan.simulate import simulate
+
+MOST_TRIES = 20
+"""So many ops are tried as the one whose rows must be shared out, the costliest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +118,7 @@ def _culprits(task: Task) -> str:
 def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidate:
     """Price the group, choose strategies, simulate."""
     room = task.options.head_room
-    static = static_memory(
-        task.parameters, task.optimizer, training=task.training, ranks=group.size
-    )
+    static = static_memory(task.parameters, task.optimizer, training=task.training)
     reason = too_large(task.parameters, task.cluster.devices, room) or model_too_large(
         static, task.optimizer, group.devices, room
     )
@@ -153,13 +154,14 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
         return Candidate(name, strategy, group.ranks, reason=reason)
     choices = dict(
         pick
-        for block, number in enumerate(solution.assignment.choices)
+        for block, number in enumerate(solution.assignment)
         for pick in problem.blocks[block][number].picks
     )
-    moves = [problem.priced[tensor][move] for tensor, move in solution.assignment.moves]
+    found = solution.evaluation
+    moves = [(problem.priced[m.tensor][m.move], m.crossed) for m in found.moves]
     sheets = memory.sheets(
-        *presence(problem, solution.assignment, solution.evaluation.loads),
-        buffers(problem, solution.assignment),
+        *presence(problem, solution.assignment, found.moves, found.loads),
+        buffers(problem, found.moves),
         capacities,
         room,
     )
@@ -173,7 +175,7 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
         group.ranks,
         threads=tuple(group.threads(position) for position in range(group.size)),
         choices=choices,
-        transitions=tuple(_planned(move) for move in moves),
+        transitions=tuple(_planned(move, crossed) for move, crossed in moves),
         inputs=_inputs(task, problem, solution),
         prediction=simulation.prediction,
         memory=sheets,
@@ -186,22 +188,51 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
 
 
 def _optimise(task: Task, group: Group, problem: Problem, *, share: bool) -> Solution:
-    """The optimum; where it replicates everything, the optimum of those that share the costliest op's rows."""
+    """The optimum; where it replicates everything, the optimum of those that share out the costliest op's rows."""
     whole = group.rows(task.graph, task.stats, "R")[0]
     sizes = {name: t.bytes.evaluate(whole) for name, t in task.graph.tensors.items()}
     followers = heaviest_inputs(task.graph, problem, sizes)
     limits = _limits(task.options)
-    solution = optimise(
-        problem, followers=followers, objective=task.objective, sharded=False, limits=limits
-    )
+
+    def run(marked: Problem, *, sharded: bool) -> Solution:
+        return optimise(
+            marked,
+            followers=followers,
+            objective=task.objective,
+            sharded=sharded,
+            limits=limits,
+        )
+
+    solution = run(marked_only(problem, None), sharded=False)
     if not share or solution.assignment is None:
         return solution
-    numbers = enumerate(solution.assignment.choices)
+    numbers = enumerate(solution.assignment)
     if any(problem.blocks[block][number].sharded for block, number in numbers):
         return solution
-    return optimise(
-        problem, followers=followers, objective=task.objective, sharded=True, limits=limits
+    for block in costliest_sharded(problem)[:MOST_TRIES]:
+        other = run(marked_only(problem, block), sharded=True)
+        if other.assignment is not None:
+            return other
+    return replace(solution, assignment=None, evaluation=None, status="infeasible")
+
+
+def marked_only(problem: Problem, block: int | None) -> Problem:
+    """The problem where no choice is marked as sharded but those of one block."""
+    blocks = tuple(
+        choices if number == block else tuple(replace(c, sharded=False) for c in choices)
+        for number, choices in enumerate(problem.blocks)
     )
+    return replace(problem, blocks=blocks)
+
+
+def costliest_sharded(problem: Problem) -> list[int]:
+    """The blocks that can run on a part of the rows, the costliest first."""
+    cost = {
+        block: max(choice.seconds for choice in choices)
+        for block, choices in enumerate(problem.blocks)
+        if any(choice.sharded for choice in choices)
+    }
+    return sorted(cost, key=lambda block: (-cost[block], block))
 
 
 def _limits(options: SearchOptions) -> SolverLimits:
@@ -220,14 +251,14 @@ def _why_not(task: Task, group: Group, problem: Problem, solution: Solution, *, 
     return "no choice of strategies satisfies all the states that ops need"
 
 
-def _planned(move: PricedMove) -> PlannedTransition:
+def _planned(move: PricedMove, crossed: bool) -> PlannedTransition:
     return PlannedTransition(
         move.tensor,
         move.transition.source,
         move.transition.target,
         move.transition.exchange,
         move.forward_bytes,
-        move.backward_bytes,
+        move.backward_bytes if crossed else (0,) * len(move.backward_bytes),
     )
 
 

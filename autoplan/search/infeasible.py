@@ -47,8 +47,8 @@ def model_too_large(
         return None
     return (
         f"the model needs {static.total / MIB:.1f} MiB on every device (weights {static.weights / MIB:.1f}, "
-        f"gradients {static.gradients / MIB:.1f}, state of {optimizer} {static.optimizer / MIB:.1f}, "
-        f"synchronisation {static.buckets / MIB:.1f}) before any activation, '{smallest.name}' has "
+        f"gradients {static.gradients / MIB:.1f}, state of {optimizer} {static.optimizer / MIB:.1f}) "
+        f"before any activation, '{smallest.name}' has "
         f"{capacity / MIB:.1f} MiB{_kept(head_room)}; "
         f"give a device with more than {_capacity(static.total, head_room)}"
     )
@@ -77,7 +77,8 @@ def short_of_memory(
     missing, negative = max(short)
     rank = -negative
     device = devices[rank]
-    here, _ = presence(problem, least.assignment, least.evaluation.loads)
+    found = least.evaluation
+    here, _ = presence(problem, least.assignment, found.moves, found.loads)
     sizes = problem.memory.bytes[:, rank] * here
     message = (
         f"the plan that needs least memory peaks at {peaks[rank] / MIB:.1f} MiB on '{device.name}', which has "

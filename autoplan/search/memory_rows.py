@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from autoplan.search.check import Evaluation, tolerance_bytes
-from autoplan.search.problem import Need, Problem
+from autoplan.search.problem import Place, Problem
 
 MIB = float(1 << 20)
 SEGMENTS = 4
@@ -91,19 +91,17 @@ class MemoryRows:
         for row, choices in zip(model.z, problem.blocks, strict=True):
             gives: dict[int, dict[int, None]] = {}
             saves: dict[int, dict[int, None]] = {}
-            loads: dict[int, dict[int, None]] = {}
             for k, choice in enumerate(choices):
                 self._collect(gives, choice.gives, k)
                 self._collect(saves, choice.saves, k)
-                needs = [n for n in choice.needs if n[1] in problem.tensors[n[0]].loadable]
-                self._collect(loads, needs, k)
-            for target, found in ((self.use, gives), (self.saved, saves), (self.use, loads)):
+            for target, found in ((self.use, gives), (self.saved, saves)):
                 for unit, numbers in found.items():
                     terms = [(row[k], 1.0) for k in numbers]
                     model.add([*terms, (target[unit], -1.0)], "<=", 0.0)
-        for need in problem.required:
-            loaded = self._unit(need)
-            if need[1] in problem.tensors[need[0]].loadable and loaded is not None:
+            self._loads(row, [[read.place for read in choice.reads] for choice in choices])
+        for read in problem.required:
+            loaded = self._unit(read.place)
+            if read.state in problem.tensors[read.tensor].loadable and loaded is not None:
                 model.add([(self.use[loaded], 1.0)], ">=", 1.0)
         for (t, m), variable in model.move.items():
             move = problem.tensors[t].moves[m]
@@ -111,18 +109,37 @@ class MemoryRows:
                 if size:
                     terms = [(variable, size / MIB), (self.buffer[rank], -1.0)]
                     model.add(terms, "<=", 0.0)
-            made = self._unit((t, move.target))
-            if made is not None and (move.source, move.target) != ("H", "O"):
+            made = self._unit(Place(t, move.transition.target))
+            view = (move.transition.source, move.transition.target) == ("H", "O")
+            if made is not None and not view:
                 model.add([(variable, 1.0), (self.use[made], -1.0)], "<=", 0.0)
 
-    def _unit(self, need: Need) -> int | None:
-        return self.memory.unit_of.get((self.model.problem.tensors[need[0]].name, need[1]))
+    def _loads(self, row: list[Any], reads: list[list[Place]]) -> None:
+        """What is read without being made is loaded; owned rows are there where owned and halo rows are."""
+        numbers: dict[Place, list[int]] = {}
+        for k, places in enumerate(reads):
+            for place in places:
+                if place.state in self.model.problem.tensors[place.tensor].loadable:
+                    numbers.setdefault(place, []).append(k)
+        for place, found in numbers.items():
+            unit = self._unit(place)
+            if unit is None:
+                continue
+            terms = [(row[k], 1.0) for k in found] + [(self.use[unit], -1.0)]
+            halo = self._unit(Place(place.tensor, "H"))
+            if place.state == "O" and halo is not None:
+                terms.append((self.use[halo], -1.0))
+            self.model.add(terms, "<=", 0.0)
+
+    def _unit(self, place: Place) -> int | None:
+        name = self.model.problem.tensors[place.tensor].name
+        return self.memory.unit_of.get((name, place.state))
 
     def _collect(
-        self, into: dict[int, dict[int, None]], needs: Iterable[Need], number: int
+        self, into: dict[int, dict[int, None]], places: Iterable[Place], number: int
     ) -> None:
-        for need in needs:
-            unit = self._unit(need)
+        for place in places:
+            unit = self._unit(place)
             if unit is not None:
                 into.setdefault(unit, {})[number] = None
 

@@ -9,7 +9,7 @@ from typing import Literal
 from autoplan.search.blocks import contract
 from autoplan.search.check import evaluate
 from autoplan.search.ilp import solve
-from autoplan.search.problem import Assignment, Problem
+from autoplan.search.problem import Problem
 from autoplan.search.solution import Solution, SolverLimits
 
 
@@ -62,7 +62,7 @@ def optimise(
 
 def _only(problem: Problem, objective: str) -> Solution:
     """Nothing to choose, so no solver."""
-    assignment = Assignment((0,) * len(problem.blocks), ())
+    assignment = (0,) * len(problem.blocks)
     evaluation = evaluate(problem, assignment)
     if evaluation.faults or not evaluation.fits:
         return Solution(None, None, "infeasible", float("inf"), 0.0, True)

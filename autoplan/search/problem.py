@@ -1,15 +1,17 @@
 """One candidate's problem as frozen data: choices per block, tensors with their transitions, memory. Numbers only.
 
 A *block* is a run of ops that is decided together (one op each, until `search.blocks` contracts them). It takes exactly one
-of its *choices*. A choice needs tensors in states, gives tensors in states and keeps tensors for backward. A tensor is
-present in a state when its producer gives it, when a *move* (a transition, at most once per step) brings it there from a
-state it is present in, or when it is loaded: tensors that no op produces are loaded in any of their states for nothing.
+of its *choices*. A choice reads tensors in states, gives tensors in states and keeps tensors for backward. A tensor is
+present in the state its producer gives it, and in those that its *moves* (transitions, each at most once per step) bring it
+to; which moves it takes follows from where it is given and read (`states.way`), as in the program that will run. Tensors
+that no op produces are loaded in any of their states for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import Op, OpGraph, OpStrategy, State
@@ -17,10 +19,27 @@ from autoplan.pricing.group import Group
 from autoplan.pricing.memory import MemoryModel
 from autoplan.pricing.moves import PricedMove, price_moves
 from autoplan.pricing.table import CostTable, Pricer
-from autoplan.states import transitions
+from autoplan.states import Transition, transitions
 
-Need = tuple[int, State]
-"""A tensor (its position in ``Problem.tensors``) in a state."""
+
+class Place(NamedTuple):
+    """A tensor (its position in ``Problem.tensors``) in a state."""
+
+    tensor: int
+    state: State
+
+
+class Read(NamedTuple):
+    """A tensor that is read in a state; ``crosses``: a gradient of the loss goes back through this reader."""
+
+    tensor: int
+    state: State
+    crosses: bool
+
+    @property
+    def place(self) -> Place:
+        """Where it must be."""
+        return Place(self.tensor, self.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +47,32 @@ class Choice:
     """One way to run a block.
 
     Attributes:
-        picks: (op index, strategy name) of its ops. seconds: of the slowest rank, inner moves included.
-        needs, gives: tensors that come from and go to other blocks. saves: kept for backward, in the state it has them in.
-        inner: moves (tensor, position in its ``moves``) inside the block.
+        picks: (op index, strategy name) of its ops. seconds: of the slowest rank, moves inside the block included.
+        reads, gives: tensors that come from and go to other blocks, a tensor once per state.
+        saves: kept for backward, in the state the block has them in.
         sharded: some op that does work runs on less than all rows.
     """
 
     picks: tuple[tuple[int, str], ...]
     seconds: float
-    needs: tuple[Need, ...]
-    gives: tuple[Need, ...]
-    saves: tuple[Need, ...] = ()
-    inner: tuple[tuple[int, int], ...] = ()
+    reads: tuple[Read, ...]
+    gives: tuple[Place, ...]
+    saves: tuple[Place, ...] = ()
     sharded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A transition that a tensor may take. ``buffer_bytes``: per rank, while it sends; empty means none."""
+    """A transition that a tensor may take.
 
-    source: State
-    target: State
+    Attributes:
+        transition: from where to where. seconds: of doing it; adjoint_seconds: of its backward, where a gradient crosses.
+        buffer_bytes: per rank, while it sends; empty means none.
+    """
+
+    transition: Transition
     seconds: float
+    adjoint_seconds: float = 0.0
     buffer_bytes: tuple[float, ...] = ()
 
 
@@ -69,7 +92,7 @@ class Problem:
     Attributes:
         blocks: the choices of each block. tensors: by position.
         required: what the program's outputs must end in (the loss: R).
-        memory: units and liveness, or None where memory does not matter.
+        memory: units and liveness, or None where memory does not matter (it needs blocks of one op).
         limits: bytes each rank may use (head-room taken off), None where unlimited.
         fixed_seconds: paid by every solution.
         priced: every tensor's moves with their payloads, parallel to ``Tensor.moves``; empty in hand-made problems.
@@ -77,7 +100,7 @@ class Problem:
 
     blocks: tuple[tuple[Choice, ...], ...]
     tensors: tuple[Tensor, ...]
-    required: tuple[Need, ...] = ()
+    required: tuple[Read, ...] = ()
     memory: MemoryModel | None = None
     limits: tuple[float | None, ...] = (None,)
     fixed_seconds: float = 0.0
@@ -87,14 +110,6 @@ class Problem:
     def limited(self) -> bool:
         """Whether some rank's memory is bounded."""
         return self.memory is not None and any(limit is not None for limit in self.limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A solution: a choice per block, and the moves between blocks (tensor, position in its ``moves``)."""
-
-    choices: tuple[int, ...]
-    moves: tuple[tuple[int, int], ...]
 
 
 class NoChoice(Exception):  # noqa: N818  (an answer, not an error of the user)
@@ -130,26 +145,29 @@ def build_problem(
         produced = tensor.origin == "op"
         moves: tuple[PricedMove, ...] = ()
         if produced and group.size > 1:
-            moves = price_moves(tensor, graph, stats, group, pricer, training=training)
+            moves = price_moves(tensor, graph, stats, group, pricer)
         priced.append(moves)
         tensors.append(
             Tensor(
                 name,
                 tuple(
-                    Move(m.transition.source, m.transition.target, m.price.seconds, m.buffer_bytes)
+                    Move(m.transition, m.forward.seconds, m.backward.seconds, m.buffer_bytes)
                     for m in moves
                 ),
                 () if produced else tensor.states,
             )
         )
     blocks = tuple(
-        tuple(_choice(op, strategy, position, table) for strategy in allowed[op.index])
+        tuple(_choice(op, strategy, position, table, training) for strategy in allowed[op.index])
         for op in graph.ops
     )
     return Problem(
         blocks,
         tuple(tensors),
-        tuple((position[name], "R") for name in required_whole(graph)),
+        tuple(
+            Read(position[name], "R", training and graph.tensors[name].reaches_loss)
+            for name in required_whole(graph)
+        ),
         memory,
         tuple(limits),
         fixed_seconds,
@@ -164,24 +182,27 @@ def required_whole(graph: OpGraph) -> tuple[str, ...]:
     return tuple(n for n in outputs if n == loss or "S" in graph.tensors[n].states)
 
 
-def _choice(op: Op, strategy: OpStrategy, position: Mapping[str, int], table: CostTable) -> Choice:
-    needs: dict[Need, None] = {}
+def _choice(
+    op: Op, strategy: OpStrategy, position: Mapping[str, int], table: CostTable, training: bool
+) -> Choice:
+    reads: dict[Place, bool] = {}
     state_of: dict[str, State] = {}
     for name, state in zip(op.inputs, strategy.inputs, strict=True):
         if name in position:
-            needs[position[name], state] = None
+            place = Place(position[name], state)
+            crosses = training and name in op.differentiates
+            reads[place] = reads.get(place, False) or crosses
             state_of.setdefault(name, state)
-    gives: dict[Need, None] = {}
+    gives: dict[Place, None] = {}
     for name, state in zip(op.outputs, strategy.outputs, strict=True):
-        gives[position[name], state] = None
+        gives[Place(position[name], state)] = None
         state_of[name] = state
-    saves = tuple((position[name], state_of[name]) for name in op.saved if name in state_of)
     return Choice(
         picks=((op.index, strategy.name),),
         seconds=table.ops[op.index, strategy.name].seconds,
-        needs=tuple(needs),
+        reads=tuple(Read(*place, crosses) for place, crosses in reads.items()),
         gives=tuple(gives),
-        saves=saves,
+        saves=tuple(Place(position[n], state_of[n]) for n in op.saved if n in state_of),
         sharded=strategy.rows != "R" and op.forward.kind != "view",
     )
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 from autoplan.plan import Status
 from autoplan.search.check import Evaluation
-from autoplan.search.problem import Assignment
 
 
 class SolverError(RuntimeError):
@@ -28,13 +27,13 @@ class Solution:
     """What a solve came to.
 
     Attributes:
-        assignment, evaluation: the incumbent, checked; None where there is none.
+        assignment: the number of each block's choice; evaluation: what it comes to. None where there is none.
         status: ``optimal`` and ``feasible`` have one; ``infeasible`` is proven; ``unknown`` is a stop without one.
         bound: no solution is better: seconds, or bytes for the objective ``memory``. gap: relative.
         deterministic: no wall clock was involved.
     """
 
-    assignment: Assignment | None
+    assignment: tuple[int, ...] | None
     evaluation: Evaluation | None
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     bound: float

@@ -139,6 +139,9 @@ class Builder:
                 backward=work if output.reaches_loss else None,
                 saved=saved,
                 strategies=strategies,
+                differentiates=tuple(
+                    n for n in inputs if output.reaches_loss and self.tensors[n].reaches_loss
+                ),
             )
         )
         return output.name
