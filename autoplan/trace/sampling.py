@@ -27,6 +27,9 @@ _MODULI = (2, 3, 4, 8)
 _IRREGULAR = (1, 5, 0, 2, 7)
 """Subtracted from shares of a sample's nodes or edges, so that they are no formula of the whole."""
 
+_LEAST_SELECTED = 2
+"""Nodes that a mask or list selects at least."""
+
 _GRAPHS = (3, 5, 2, 6, 9)
 """Graphs in each sample, where a ``batch`` vector has several."""
 
@@ -61,7 +64,7 @@ def draw_samples(
     masks = _true_rows(schema, tensors)
     lists = [spec.axes[0] for spec in schema.attributes if _is_list(spec)]
     fixed = {dim for spec in schema.attributes for dim in spec.dims if isinstance(dim, int)}
-    sizes = sample_sizes({*widths, *fixed})
+    sizes = sample_sizes({*widths, *fixed}, selections=len(masks) + len(lists))
     generator = torch.Generator().manual_seed(seed)
     taken = {*widths, *fixed, *(size for pair in sizes for size in pair)}
     samples = []
@@ -72,14 +75,16 @@ def draw_samples(
     return tuple(samples)
 
 
-def sample_sizes(widths: Iterable[int]) -> tuple[tuple[int, int], ...]:
+def sample_sizes(widths: Iterable[int], *, selections: int = 0) -> tuple[tuple[int, int], ...]:
     """Nodes and edges of each sample: distinct, unlike the widths, with more than one residue of 2, 3, 4 and 8.
 
-    Sums of the two are kept distinct from other sizes as well: added self-loops make such axes.
+    Sums of the two are kept distinct from other sizes as well: added self-loops make such axes. Every sample has room for
+    ``selections`` (masks and lists) of a few nodes each.
     """
     taken = set(widths)
     found: list[tuple[int, int]] = []
-    for nodes, edges in _SIZES:
+    for wished, edges in _SIZES:
+        nodes = max(wished, (_LEAST_SELECTED + 1) * selections)
         while nodes in taken or not _mixed([n for n, _ in found], nodes):
             nodes += 1
         taken.add(nodes)
@@ -102,10 +107,9 @@ def _is_list(spec: AttributeSpec) -> bool:
 
 def _selected(number: int, nodes: int, names: list[str]) -> dict[str, int]:
     """How many nodes each mask and list selects in sample ``number``: no formula of the nodes or of one another."""
-    least = 2 if 2 * len(names) <= nodes else 1
     share = nodes // (len(names) + 1)
     return {
-        name: max(least, share - 2 * position - _IRREGULAR[(number + 2 * position) % 5])
+        name: max(_LEAST_SELECTED, share - 2 * position - _IRREGULAR[(number + 2 * position) % 5])
         for position, name in enumerate(names)
     }
 
@@ -176,16 +180,11 @@ class _Draw:
 
     def sample(self) -> GraphSample:
         """The sample's tensors."""
-        made: dict[int, Tensor] = {}
         found = []
         for spec in self._schema.attributes:
             original = self._tensors[spec.name]
-            # Two names of one tensor stay one tensor: the program is guarded by what aliases what.
-            if id(original) not in made:
-                made[id(original)] = self._value(spec, original).requires_grad_(
-                    original.requires_grad
-                )
-            found.append(made[id(original)].cpu())
+            value = self._value(spec, original).cpu()
+            found.append(value.requires_grad_(original.requires_grad))
         return GraphSample(tuple(found), dict(self._rows))
 
     def _value(self, spec: AttributeSpec, original: Tensor) -> Tensor:

@@ -113,12 +113,12 @@ class GraphSchema:
         raise KeyError(name)
 
     def tensors(self, graph: Data) -> tuple[Tensor, ...]:
-        """The graph's tensors in schema order, plain and contiguous. Copies only what is not contiguous.
+        """The graph's tensors in schema order: plain, contiguous, one object for each. Copies only what is not contiguous.
 
         Raises:
             TraceError: an attribute of the schema is missing or has another dtype or number of dimensions.
         """
-        found = []
+        found: list[Tensor] = []
         for spec in self.attributes:
             value = graph.get(spec.name)
             if not isinstance(value, Tensor):
@@ -130,7 +130,8 @@ class GraphSchema:
                     f"graph.{spec.name} is {describe(value)}, but was {spec.dtype} {list(spec.dims)}"
                 )
             plain = value if type(value) is Tensor else value.as_subclass(Tensor)
-            found.append(plain.contiguous())
+            seen = any(plain is other for other in found)  # one tensor under two names
+            found.append(plain.view_as(plain) if seen else plain.contiguous())
         return tuple(found)
 
     @property

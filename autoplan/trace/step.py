@@ -174,10 +174,10 @@ def prepare_step(
         samples = _samples(graph, schema, copied, seed, dtype=None)
         if lazy:
             _run(StepModule(copied, model, graph, schema, arguments), samples[0], schema)
+        samples = _samples(graph, schema, copied, seed, dtype)
         if dtype is not None:
             schema = _cast_schema(schema, dtype)
             copied.to(dtype)
-        samples = _samples(graph, schema, copied, seed, dtype)
         sentence = "there is no loss: an evaluation step without loss="
         if training and loss is None:
             bare = StepModule(copied, model, graph, schema, arguments)

@@ -215,6 +215,14 @@ def test_tensors_in_schema_order_contiguous_and_not_copied():
     assert torch.equal(edge_index, graph.edge_index)
 
 
+def test_one_tensor_under_two_names_is_two_objects_without_a_copy():
+    graph = small()
+    graph.pos = graph.x
+    _, pos, x = GraphSchema.of(graph).tensors(graph)
+    assert pos is not x
+    assert pos.data_ptr() == x.data_ptr()
+
+
 def test_tensors_of_another_structure_are_refused():
     schema = GraphSchema.of(small())
     with pytest.raises(TraceError, match="made for a graph with 'x'"):
