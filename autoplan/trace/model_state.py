@@ -44,35 +44,25 @@ class ModelState:
 
     def take(self) -> SavedState:
         """The state now."""
-        tensors = self._tensors()
-        containers: dict[int, tuple[Any, Any]] = {}
-
-        def look(value: Any) -> None:
-            if type(value) is Tensor:
-                tensors.append(value)
-            elif type(value) in (list, dict, set) and id(value) not in containers:
-                containers[id(value)] = value, copy.copy(value)
-                for item in value.values() if isinstance(value, dict) else value:
-                    look(item)
-            elif _is_user_object(value):
-                look(vars(value))
-
+        held = _Held()
         for submodule in self._module.modules():
-            look(vars(submodule))
+            held.look(vars(submodule))
+        tensors = [*self._tensors(), *held.tensors]
         code = UserCode(self._module)
         bindings: list[tuple[Any, str, Any]] = []
         for function in code.functions:
             for name, place, value in variables(function):
                 if isinstance(value, _SIMPLE):
                     bindings.append((place, name.rpartition(".")[2], value))
-                elif type(value) in (list, dict, set):
-                    containers.setdefault(id(value), (value, copy.copy(value)))
+                else:
+                    held.look(value)
         for cls in code.classes:
             for name, value in vars(cls).items():
                 if isinstance(value, _SIMPLE) and not name.startswith("__"):
                     bindings.append((cls, name, value))
+        # Tensors that only closures and globals hold stay out: a pass that meets one is refused before it writes it.
         saved = [(tensor, tensor.detach().clone()) for tensor in tensors]
-        return SavedState(saved, list(containers.values()), bindings)
+        return SavedState(saved, list(held.containers.values()), bindings)
 
     def put(self, saved: SavedState) -> None:
         """Puts a state back, bit for bit."""
@@ -137,6 +127,26 @@ class ModelState:
             where = f"{function.__module__}.{function.__qualname__}"
             look(where, {name: value for name, _, value in variables(function)})
         return found
+
+
+class _Held:
+    """Plain tensors and plain containers found in objects, each once, with the containers' present content."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.containers: dict[int, tuple[Any, Any]] = {}
+
+    def look(self, value: Any) -> None:
+        """Notes ``value`` and what it holds."""
+        if type(value) is Tensor:
+            self.tensors.append(value)
+        elif type(value) in (list, dict, set):
+            if id(value) not in self.containers:
+                self.containers[id(value)] = value, copy.copy(value)
+                for item in list(value.values() if isinstance(value, dict) else value):
+                    self.look(item)
+        elif _is_user_object(value):
+            self.look(vars(value))
 
 
 def _is_user_object(value: Any) -> bool:
