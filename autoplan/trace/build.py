@@ -37,6 +37,7 @@ from autoplan.trace.strategies import (
     reachable_states,
     replicated,
     with_sizes,
+    with_written,
 )
 from autoplan.trace.tensors import TensorTable
 
@@ -185,7 +186,11 @@ class _Builder:
         family, ruling = _ruled(call)
         outputs, agreed = self._checked(call, ruling)
         reads = size_reads(step, self.numbers, self.tensors, self.axes)
-        strategies = self._strategies(step, call, ruling, outputs, agreed, reads)
+        hidden = [value for value in alias.written(step) if value not in outs]
+        unreturned = [self.tensors.of(value) for value in hidden]
+        strategies = with_written(
+            self._strategies(step, call, ruling, outputs, agreed, reads), call.inputs, unreturned
+        )
         if step.opaque and self.single_only is None:
             self.single_only = (
                 f"{call.name} at {step.where} is Python code that the recording does not see into"
@@ -195,6 +200,9 @@ class _Builder:
             self._output(value, output, call.dtypes[k], flow.requires_grad[k], strategies, k)
             for k, (value, output) in enumerate(zip(outs, outputs, strict=True))
         ]
+        for value, meta in zip(hidden, unreturned, strict=True):
+            version = self.tensors.add(replace(meta, name=value, origin="op"), meta.states)
+            names.append(version.name)
         self._spread_gradients(step)
         for name in step.outs:
             if name.startswith("i") and call.inputs:
@@ -266,6 +274,19 @@ class _Builder:
             self.numbers,
             self.tensors.identities,
             self.tensors.owned_where,
+            {self.tensors.current[value]: self._repeated(value) for value in read},
+        )
+
+    def _repeated(self, value: str) -> frozenset[int]:
+        """Dimensions without a stride: an expanded tensor holds its content once."""
+        shape, strides = (
+            self.program.samples[0].shapes[value],
+            self.program.samples[0].strides[value],
+        )
+        return frozenset(
+            position
+            for position, (size, stride) in enumerate(zip(shape, strides, strict=False))
+            if stride == 0 and size > 1
         )
 
     def _resolved(self, value: Any) -> Any:

@@ -107,6 +107,25 @@ def with_sizes(
     return tuple(found)
 
 
+def with_written(
+    strategies: Iterable[OpStrategy],
+    inputs: Sequence[TensorMeta],
+    written: Sequence[TensorMeta],
+) -> tuple[OpStrategy, ...]:
+    """The strategies with the states of inputs that are written but not returned (running statistics), as new versions."""
+    names = [tensor.name for tensor in inputs]
+    return tuple(
+        replace(
+            strategy,
+            outputs=(
+                *strategy.outputs,
+                *(strategy.inputs[names.index(tensor.name)] for tensor in written),
+            ),
+        )
+        for strategy in strategies
+    )
+
+
 def providers_of(inputs: Sequence[TensorMeta], reads: Sequence[SizeRead]) -> tuple[str, ...]:
     """Names of the tensors that `with_sizes` adds."""
     names = {tensor.name for tensor in inputs}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoplan.opgraph import (
+    DTYPE_BYTES,
     Collective,
     IndexInto,
     OpStrategy,
@@ -70,6 +71,7 @@ class Call:
         dtypes: of each tensor returned.
         axes, numbers: the program's.
         identities: by tensor name, see `Output`; owned_where: likewise.
+        repeated: by tensor name, the dimensions along which an expanded tensor repeats what it holds.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Call:
     numbers: Numbers
     identities: Mapping[str, str]
     owned_where: Mapping[str, Mapping[bool, frozenset[str]]]
+    repeated: Mapping[str, frozenset[int]]
 
     def tensor(self, argument: str) -> TensorMeta:
         """The tensor given for an argument."""
@@ -112,6 +115,12 @@ class Call:
     def identity(self, tensor: TensorMeta) -> str:
         """What is equal for tensors that hold the same values."""
         return self.identities.get(tensor.name, tensor.name)
+
+    def held(self, tensor: TensorMeta) -> Polynomial:
+        """Bytes that an input holds: an expanded tensor holds less than its size."""
+        skipped = self.repeated.get(tensor.name, frozenset())
+        dims = tuple(dim for position, dim in enumerate(tensor.dims) if position not in skipped)
+        return product(dims) * DTYPE_BYTES[tensor.dtype]
 
     @property
     def positions(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoplan.opgraph import IndexInto, OpStrategy, State
+from autoplan.opgraph import IndexInto, OpStrategy, State, Work
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import Dims
 from autoplan.trace.rules.call import Call, Output, Ruling
@@ -15,7 +15,7 @@ def filled(call: Call) -> Ruling:
     """Constant content: any rows will do. What a ``new_*`` op is called on gives dtype and device only."""
     wanted = tuple(call.numbers.dim(number) for number in call.arguments["size"])
     dims: Dims = tuple(dim for dim in wanted if dim is not None)
-    forward, backward = work.made(call.matched(), call.dtypes[0])
+    forward, backward = _writing(call, call.matched())
     if len(dims) < len(wanted):
         return Ruling((Output(call.matched()),), forward, backward)
     return Ruling((Output(dims),), forward, backward, _made(call, dims), reads_positions=True)
@@ -25,7 +25,7 @@ def filled(call: Call) -> Ruling:
 def like(call: Call) -> Ruling:
     """Constant content in the shape of a tensor."""
     source = call.inputs[0]
-    forward, backward = work.made(source.dims, call.dtypes[0])
+    forward, backward = _writing(call, source.dims)
     cut = call.axes.sharded(source.dims)
     strategies: list[OpStrategy] = []
     if cut is not None:
@@ -59,6 +59,12 @@ def lifted(call: Call) -> Ruling:
     dims = call.matched()
     forward, backward = work.made(dims, call.dtypes[0])
     return Ruling((Output(dims),), forward, backward)
+
+
+def _writing(call: Call, dims: Dims) -> tuple[Work, Work]:
+    if "empty" in call.base:
+        return work.NOTHING, work.NOTHING
+    return work.made(dims, call.dtypes[0])
 
 
 def _made(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:

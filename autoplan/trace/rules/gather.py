@@ -44,7 +44,7 @@ def gather(call: Call) -> Ruling | None:
     """One entry of ``self`` along ``dim`` for each entry of ``index``."""
     source, chosen = call.tensor("self"), call.tensor("index")
     dim = normal(call.arguments["dim"], len(source.dims))
-    forward, backward = work.gather(call, source, chosen, chosen.dims)
+    forward, backward = work.gather(call, source, chosen, chosen.dims, dim)
     output = Output(chosen.dims)
     plain = Ruling((output,), forward, backward)
     rest = [p for p in range(len(source.dims)) if p != dim]
@@ -52,8 +52,7 @@ def gather(call: Call) -> Ruling | None:
         return plain
     cut = call.axes.cut(source.dims)
     if dim not in cut:
-        states = _rows_of_both(call, source, chosen)
-        return Ruling((output,), forward, backward, states, reads_positions=False)
+        return Ruling((output,), forward, backward, _within_rows(call, source, chosen, chosen.dims))
     need = _state_of(call, source.dims[dim], chosen.index)
     if need is None or len(cut) > 1 or call.sharded(chosen) is None or source.index is not None:
         return plain
@@ -79,7 +78,7 @@ def nonzero(call: Call) -> Ruling | None:
 def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ruling:
     """``self[:, ..., index, ...]``: the dimensions of the index take the place of ``dim``."""
     dims = source.dims[:dim] + chosen.dims + source.dims[dim + 1 :]
-    forward, backward = work.gather(call, source, chosen, dims)
+    forward, backward = work.gather(call, source, chosen, dims, dim)
     cut = call.axes.cut(source.dims)
     plain = Ruling((Output(dims),), forward, backward)
     if source.index is not None and not (len(source.index.ends) == 1 or dim > 0):
@@ -95,7 +94,7 @@ def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ru
         # positions along an axis that index something else: only their global values mean it
         return plain
     else:
-        strategies = _rows_of_both(call, source, chosen)
+        strategies = _within_rows(call, source, chosen, dims)
     return Ruling((output,), forward, backward, strategies, reads_positions=True)
 
 
@@ -104,11 +103,11 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
     seen = call.seen(0)
     if len(mask.dims) != 1 or source.dims[dim] != mask.dims[0] or not isinstance(mask.dims[0], str):
         dims = call.matched()
-        forward, backward = work.gather(call, source, mask, dims)
+        forward, backward = work.gather(call, source, mask, dims, 0)
         return Ruling((Output(dims),), forward, backward)
     axis: Dim = call.axes.select(mask.name, mask.dims[0], seen[dim])
     dims = (*source.dims[:dim], axis, *source.dims[dim + 1 :])
-    forward, backward = work.gather(call, source, mask, dims)
+    forward, backward = work.gather(call, source, mask, dims, dim)
     cut = call.axes.cut(source.dims)
     if cut != (dim,):
         return Ruling((Output(dims),), forward, backward)
@@ -129,13 +128,14 @@ def _state_of(call: Call, axis: Dim, at: IndexInto | None) -> State | None:
     return "H" if at.ends[0] == "src" and call.axes.has_halo(at.axis) else None
 
 
-def _rows_of_both(call: Call, source: TensorMeta, chosen: TensorMeta) -> tuple[OpStrategy, ...]:
+def _within_rows(
+    call: Call, source: TensorMeta, chosen: TensorMeta, dims: Dims
+) -> tuple[OpStrategy, ...]:
     """Indexing that stays within a row: a table in R at indices of any rows, or rows at the same entries for all."""
     if source.index is not None or chosen.index is not None:
         return ()
     axes = {tensor.dims[p] for tensor in (source, chosen) for p in call.axes.cut(tensor.dims)}
     many = any(len(call.axes.cut(tensor.dims)) > 1 for tensor in (source, chosen))
-    dims: Dims = call.matched()
     if len(axes) != 1 or many or len(call.axes.cut(dims)) != 1:
         return ()
     (axis,) = axes

@@ -43,5 +43,7 @@ def counted(call: Call) -> Ruling:
     """Distinct values and counts of a whole tensor."""
     outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
     elements = call.inputs[0].elements if call.inputs else Polynomial()
-    forward = Work("sort", elements * _PASSES, work.read(call.inputs), work.read(call.inputs))
+    forward = Work(
+        "sort", elements * _PASSES, work.read(call, call.inputs), work.read(call, call.inputs)
+    )
     return Ruling(outputs, forward, work.NOTHING)

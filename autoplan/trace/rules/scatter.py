@@ -61,7 +61,7 @@ def _written(
     source: TensorMeta | None,
     fits: bool,
 ) -> Ruling:
-    forward, backward = work.scatter(call, target, source, index)
+    forward, backward = work.scatter(call, target, source, index, dim)
     output = Output(target.dims)
     cut = call.axes.cut(target.dims)
     if dim not in cut:

@@ -14,11 +14,11 @@ from autoplan.trace.rules.call import Call, product
 NOTHING = Work("view")
 
 
-def read(tensors: Sequence[TensorMeta]) -> Polynomial:
-    """Bytes of these tensors."""
+def read(call: Call, tensors: Sequence[TensorMeta]) -> Polynomial:
+    """Bytes that these inputs hold."""
     total = Polynomial()
     for tensor in tensors:
-        total = total + tensor.bytes
+        total = total + call.held(tensor)
     return total
 
 
@@ -36,13 +36,13 @@ def elementwise(call: Call, dims: Dims, flops: float = 1.0) -> tuple[Work, Work]
     """Some operations for each element of the result; backward reads the gradient and the inputs, writes gradients."""
     elements = product(dims)
     written = size(dims, call.dtypes[0])
-    forward = Work("elementwise", elements * flops, read(call.inputs), written)
+    forward = Work("elementwise", elements * flops, read(call, call.inputs), written)
     gradients = wanted(call)
     backward = Work(
         "elementwise",
         elements * (flops * len(gradients)),
-        written + read(gradients),
-        read(gradients),
+        written + read(call, gradients),
+        read(call, gradients),
     )
     return forward, backward
 
@@ -51,8 +51,8 @@ def reduction(call: Call, dims: Dims) -> tuple[Work, Work]:
     """One operation for each element read; backward spreads the gradient."""
     source = call.inputs[0]
     written = size(dims, call.dtypes[0])
-    forward = Work("reduce", source.elements, source.bytes, written)
-    return forward, Work("elementwise", source.elements, written, source.bytes)
+    forward = Work("reduce", source.elements, call.held(source), written)
+    return forward, Work("elementwise", source.elements, written, call.held(source))
 
 
 def product_of(
@@ -60,65 +60,49 @@ def product_of(
 ) -> tuple[Work, Work]:
     """A matrix product of ``2 * multiplied`` operations; backward is one such product for each factor's gradient."""
     written = size(dims, call.dtypes[0])
-    forward = Work("dense", multiplied * 2.0, read(call.inputs), written)
+    forward = Work("dense", multiplied * 2.0, read(call, call.inputs), written)
     gradients = [tensor for tensor in factors if tensor.requires_grad]
     backward = Work(
         "dense",
         multiplied * (2.0 * len(gradients)),
-        written * float(len(gradients)) + read(factors),
-        read(wanted(call)),
+        written * float(len(gradients)) + read(call, factors),
+        read(call, wanted(call)),
     )
     return forward, backward
 
 
-def gather(call: Call, source: TensorMeta, index: TensorMeta, dims: Dims) -> tuple[Work, Work]:
-    """Rows of ``source`` read at random; backward adds them to where they came from."""
+def gather(
+    call: Call, source: TensorMeta, index: TensorMeta, dims: Dims, at: int
+) -> tuple[Work, Work]:
+    """Rows of ``source`` read at random, along dimension ``at`` of the result; backward adds them where they came from."""
     written = size(dims, call.dtypes[0])
-    rows = _rows(index)
-    width = _width(dims, index, call.dtypes[0])
-    forward = Work(
-        "gather",
-        bytes_read=written + index.bytes,
-        bytes_written=written,
-        nnz=rows,
-        row_width_bytes=width,
-    )
-    backward = Work(
-        "scatter",
-        product(dims),
-        written + index.bytes,
-        source.bytes,
-        rows,
-        width,
-    )
+    rows, width = _rows(dims, at, call.dtypes[0])
+    touched = written + call.held(index)
+    forward = Work("gather", Polynomial(), touched, written, rows, width)
+    backward = Work("scatter", product(dims), touched, call.held(source), rows, width)
     return forward, backward
 
 
 def scatter(
-    call: Call, target: TensorMeta, source: TensorMeta | None, index: TensorMeta
+    call: Call, target: TensorMeta, source: TensorMeta | None, index: TensorMeta, at: int
 ) -> tuple[Work, Work]:
-    """Rows added (or compared) into ``target`` at random; backward gathers them."""
-    moved = source if source is not None else index
-    dims = moved.dims
-    width = _width(dims, index, target.dtype)
-    rows = _rows(index)
-    forward = Work(
-        "scatter",
-        product(dims),
-        moved.bytes + index.bytes,
-        target.bytes,
-        rows,
-        width,
-    )
-    backward = Work("gather", Polynomial(), moved.bytes + index.bytes, moved.bytes, rows, width)
+    """Rows added (or compared) into ``target`` at random along dimension ``at``; backward gathers them."""
+    along = index.dims[at] if len(index.dims) > 1 else index.dims[0]
+    dims = (*target.dims[:at], along, *target.dims[at + 1 :])
+    rows, width = _rows(dims, at, target.dtype)
+    written = size(dims, target.dtype)
+    read_once = call.held(index)
+    given = read_once + call.held(source) if source is not None else read_once
+    forward = Work("scatter", product(dims), given, target.bytes, rows, width)
+    backward = Work("gather", Polynomial(), written + read_once, written, rows, width)
     return forward, backward
 
 
 def moved(call: Call, dims: Dims) -> tuple[Work, Work]:
     """Elements copied, nothing computed."""
     written = size(dims, call.dtypes[0])
-    forward = Work("elementwise", bytes_read=read(call.inputs), bytes_written=written)
-    return forward, Work("elementwise", bytes_read=written, bytes_written=read(wanted(call)))
+    forward = Work("elementwise", bytes_read=read(call, call.inputs), bytes_written=written)
+    return forward, Work("elementwise", bytes_read=written, bytes_written=read(call, wanted(call)))
 
 
 def made(dims: Dims, dtype: str, kind: str = "elementwise") -> tuple[Work, Work]:
@@ -136,15 +120,12 @@ def unknown(call: Call, outputs: Sequence[Dims]) -> tuple[Work, Work]:
     for dims, dtype in zip(outputs, call.dtypes, strict=True):
         written = written + size(dims, dtype)
         elements = elements + product(dims)
-    forward = Work("other", elements, read(call.inputs), written)
-    return forward, Work("other", elements * 2.0, read(call.inputs) + written, read(wanted(call)))
+    forward = Work("other", elements, read(call, call.inputs), written)
+    return forward, Work(
+        "other", elements * 2.0, read(call, call.inputs) + written, read(call, wanted(call))
+    )
 
 
-def _rows(index: TensorMeta) -> Polynomial:
-    """Rows that an index names: its length along the cut dimension, or all its elements."""
-    return product(index.dims[:1]) if index.dims else Polynomial.of(1)
-
-
-def _width(dims: Dims, index: TensorMeta, dtype: str) -> Polynomial:
-    rest = dims[1:] if dims else ()
-    return product(rest) * DTYPE_BYTES[dtype]
+def _rows(dims: Dims, at: int, dtype: str) -> tuple[Polynomial, Polynomial]:
+    """Number of rows along a dimension, and bytes of one."""
+    return product(dims[at : at + 1]), product((*dims[:at], *dims[at + 1 :])) * DTYPE_BYTES[dtype]
