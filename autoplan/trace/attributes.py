@@ -194,10 +194,16 @@ def inferred_spec(name: str, tensor: Tensor, rows: Mapping[str, int]) -> Attribu
         )
     if shape[0] == 1:
         return AttributeSpec(name, "graph", shape, dtype_name(tensor))
-    if tensor.dim() == 1 and is_integer(tensor) and _all_positions(tensor, rows[NODE]):
-        raise ambiguous(
-            name, tensor, "could list nodes or be a constant", ("'index'", "'constant'")
-        )
+    if is_integer(tensor) and _all_positions(tensor, rows[NODE]):
+        if tensor.dim() == 1:
+            raise ambiguous(
+                name, tensor, "could list nodes or be a constant", ("'index'", "'constant'")
+            )
+        if tensor.dim() == 2 and tensor.size(0) == 2:
+            pairs = str((2, f"edge:{name}"))
+            raise ambiguous(
+                name, tensor, "could be pairs of nodes or a constant", (pairs, "'constant'")
+            )
     for position, size in enumerate(shape):
         for axis in (NODE, EDGE):
             if size == rows[axis] and size > 1:
@@ -248,7 +254,7 @@ def _refuse_second_reading(name: str, tensor: Tensor, axis: str, rows: Mapping[s
     """Raise where rows are clear but values or further dimensions could still be node ids or nodes."""
     size = rows[axis]
     if axis == NODE and size > 2 and tensor.dim() == 1 and is_integer(tensor):
-        unnamed = name not in _NODE_NAMES and name not in _NODE_ROWS
+        unnamed = name not in _NODE_NAMES and name not in _NODE_ROWS and NODE not in name
         if (
             unnamed
             and _all_positions(tensor, size)

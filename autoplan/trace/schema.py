@@ -210,6 +210,11 @@ def _edge_index(tensors_by_name: Mapping[str, Tensor]) -> Tensor:
     return edge_index
 
 
+def _lists(name: str, tensors_by_name: Mapping[str, Tensor]) -> bool:
+    tensor = tensors_by_name[name]
+    return is_node_list(name, tensor, None) or is_relation(name, tensor, None)
+
+
 def _node_count(
     graph: Data, tensors_by_name: Mapping[str, Tensor], asked: Mapping[str, Any]
 ) -> int:
@@ -218,12 +223,16 @@ def _node_count(
     if said is not None:
         found = int(said)
     else:
-        by_user = [name for name in asked if asked[name] == NODE]
-        counting = [
-            n
-            for n in (*_COUNTS_NODES, *by_user)
-            if n in tensors_by_name and tensors_by_name[n].dim()
+        names = [
+            *_COUNTS_NODES,
+            *(name for name in asked if asked[name] == NODE),
+            *(
+                name
+                for name in tensors_by_name
+                if NODE in name and not _lists(name, tensors_by_name)
+            ),
         ]
+        counting = [n for n in names if n in tensors_by_name and tensors_by_name[n].dim()]
         if not counting:
             raise TraceError(
                 f"nothing on the graph has a row per node (it has {sorted(tensors_by_name)}); add x, for example "

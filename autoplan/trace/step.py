@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, TraceError
+from autoplan.opgraph import EDGE, NODE
 from autoplan.program.ir import Program
 from autoplan.trace.arguments import match_arguments
 from autoplan.trace.attributes import describe, dtype_name
@@ -25,7 +26,7 @@ from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
 Metrics = Mapping[str, Callable[..., Any]]
 
 _TABLE_ROWS = 32
-"""A parameter with as many rows as the graph has nodes is taken for a node table from this size on."""
+"""A tensor of the model with as many rows as the graph has nodes or edges is taken for a table from this size on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
         place = _failing_module(step, error)
         first_line = (str(error).strip().splitlines() or [""])[0]
         raise TraceError(
-            f"{place} fails on a sample of {sample.rows['node']} nodes and {sample.rows['edge']} edges drawn from the "
+            f"{place} fails on a sample of {sample.rows[NODE]} nodes and {sample.rows[EDGE]} edges drawn from the "
             f"graph: {type(error).__name__}: {first_line}{_dtypes(step, sample, schema, first_line)}"
             f"{_node_table(step, schema)}"
         ) from error
@@ -275,14 +276,19 @@ def _dtypes(step: StepModule, sample: GraphSample, schema: GraphSchema, message:
 
 
 def _node_table(step: StepModule, schema: GraphSchema) -> str:
-    """For a model with a parameter that has a row per node: what to do about it."""
-    nodes = schema.rows["node"]
-    for name, parameter in step.named_parameters():
-        if nodes >= _TABLE_ROWS and parameter.dim() and parameter.size(0) == nodes:
-            return (
-                f"; {user_name(name)!r} has a row per node, which a smaller graph does not have: look rows up by ids "
-                "that are on the graph (graph.x = torch.arange(num_nodes))"
-            )
+    """For a model that holds a tensor with a row per node or edge: what to do about it."""
+    for path, module in step.get_submodule(MODEL).named_modules():
+        plain = ((key, value) for key, value in vars(module).items() if isinstance(value, Tensor))
+        own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        for key, tensor in (*own, *plain):
+            for axis in (NODE, EDGE):
+                rows = schema.rows[axis]
+                if rows >= _TABLE_ROWS and rows in tensor.shape:
+                    name = f"{path}.{key}".lstrip(".")
+                    return (
+                        f"; the model's {name!r} has an entry per {axis}, which a smaller graph does not have: put it on "
+                        f"the graph, or look its rows up by ids on the graph (graph.x = torch.arange(num_nodes))"
+                    )
     return ""
 
 

@@ -128,6 +128,21 @@ def test_integers_that_could_list_nodes_are_asked_for():
     assert dims(small(offsets=torch.tensor([100, 400])), "offsets") == (2,)
 
 
+def test_pairs_without_a_name_are_asked_for():
+    graph = small(pairs=torch.tensor([[1, 4, 2], [0, 3, 3]]), pair_value=torch.rand(3))
+    with pytest.raises(TraceError, match=r"inputs=\{'pairs': \(2, 'edge:pairs'\)\}"):
+        GraphSchema.of(graph)
+    schema = GraphSchema.of(graph, {"pairs": (2, "edge:pairs"), "pair_value": "edge:pairs"})
+    assert schema["pairs"].index == IndexInto("node", ("src", "dst"))
+    assert schema["pair_value"].dims == ("edge:pairs",)
+
+
+def test_ids_named_after_nodes_are_values_and_count_them():
+    graph = Data(node_id=torch.arange(10), edge_index=torch.randint(0, 10, (2, 30)))
+    assert dims(graph, "node_id") == ("node",)
+    assert GraphSchema.of(graph).rows["node"] == 10
+
+
 def test_size_of_a_list_without_its_name_is_asked_for():
     graph = small(train_idx=torch.tensor([1, 5, 2]), weight=torch.rand(3))
     with pytest.raises(TraceError, match=r"graph\.weight"):

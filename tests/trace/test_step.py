@@ -366,17 +366,38 @@ def test_wrong_width_names_the_layer():
         trace_step(GCN(7, 16, 2, CLASSES), node_graph())
 
 
-def test_table_with_a_row_per_node():
+@pytest.mark.parametrize("kind", ["parameter", "buffer", "attribute"])
+def test_table_with_a_row_per_node(kind):
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.table = nn.Parameter(torch.randn(300, FEATURES))
+            table = torch.randn(300, FEATURES)
+            if kind == "buffer":
+                self.register_buffer("table", table)
+            else:
+                self.table = nn.Parameter(table) if kind == "parameter" else table
 
         def forward(self, x, edge_index):
             return x + self.table
 
-    with pytest.raises(TraceError, match=r"'table' has a row per node.*torch.arange"):
+    with pytest.raises(TraceError, match=r"'table' has an entry per node.*torch.arange"):
         trace_step(Net(), node_graph())
+
+
+def test_table_looked_up_by_ids_on_the_graph():
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(300, 8)
+            self.conv = GCNConv(8, CLASSES)
+
+        def forward(self, x, edge_index):
+            return self.conv(self.table(x), edge_index)
+
+    graph = node_graph(x=torch.arange(300))
+    step = trace_step(Net(), graph)
+    assert step.reason is None
+    check_against_eager(step, graph)
 
 
 def test_errors_in_the_loss_are_the_losss():
