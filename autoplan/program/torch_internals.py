@@ -41,6 +41,11 @@ METADATA_OPERATORS = frozenset(
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 """The operator below `.item()`."""
 
+DISPENSABLE = frozenset(
+    {READ_NUMBER, torch.ops.aten.detach.default, torch.ops.aten.empty.memory_format}
+)
+"""Operators that torch issues for its own ends and that do nothing when their result is not used."""
+
 SLICE = torch.ops.aten.slice.Tensor
 
 _DATA: Any = Tensor.data

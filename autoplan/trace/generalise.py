@@ -21,7 +21,7 @@ from autoplan.program.ir import (
 from autoplan.program.modes import Modes, training_modes
 from autoplan.program.structure import same
 from autoplan.program.torch_internals import (
-    READ_NUMBER,
+    DISPENSABLE,
     SLICE,
     output_size_follows_content,
 )
@@ -241,7 +241,7 @@ def reads(step: Step) -> tuple[str, ...]:
 
 
 def _prune(steps: list[Step], run: Recording) -> list[Step]:
-    """Drops sizes and reads that nothing uses."""
+    """Drops sizes, reads and torch's own detached copies that nothing uses."""
     live = {
         name for output in run.outputs if isinstance(output, Expression) for name in output.names
     }
@@ -249,7 +249,7 @@ def _prune(steps: list[Step], run: Recording) -> list[Step]:
     for step in reversed(steps):
         idle = (isinstance(step, SizeStep) and step.name not in live) or (
             isinstance(step, OpStep)
-            and step.func is READ_NUMBER
+            and step.func in DISPENSABLE
             and not live.intersection(step.outs)
         )
         if not idle:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from autoplan.trace.model_state import ModelState
 from autoplan.trace.numbers import is_tracked
 from autoplan.trace.places import RefusalError, refuse
 from autoplan.trace.recorder import Recorder
-from autoplan.trace.shadows import BUILTINS, MATH, patched
+from autoplan.trace.shadows import Replacement, patched, stand_ins
 from autoplan.trace.tape import Recorded
 from autoplan.trace.values import Values
 
@@ -136,12 +135,9 @@ def _python_generators() -> tuple[Any, ...]:
     return random.getstate(), name, np.asarray(keys).tobytes(), *rest
 
 
-def _stand_ins(recorder: Recorder, shadows: list[dict[str, Any]]) -> list[tuple[Any, str, Any]]:
-    """What is replaced while a pass is recorded: (dictionary or object, name, stand-in)."""
-    found: list[tuple[Any, str, Any]] = []
-    for namespace in shadows:
-        found += [(namespace, name, stand_in) for name, stand_in in BUILTINS.items()]
-    found += [(math, name, stand_in) for name, stand_in in MATH.items()]
+def _stand_ins(recorder: Recorder, shadows: list[dict[str, Any]]) -> list[Replacement]:
+    """What is replaced while a pass is recorded."""
+    found = stand_ins(shadows)
     found += [(owner, name, lambda *_: False) for owner, name in override_checks()]
     found += [(owner, name, _refusing(name)) for owner, name in BYPASS_MODES]
     from_numpy = functools.partial(_call_recorded, recorder, torch.from_numpy)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import BuiltinFunctionType
 from typing import Any
 
 from torch import Tensor
@@ -65,19 +66,35 @@ BUILTINS: Mapping[str, Any] = {
 }
 """Put into the globals of modules that take plain values."""
 
-MATH: Mapping[str, Any] = {
-    name: functools.partial(apply, f"math.{name}", getattr(math, name))
-    for name in ("sqrt", "log", "log2", "exp", "ceil", "floor", "isnan", "isinf", "isfinite")
+_FOLLOWED = ("sqrt", "log", "log2", "exp", "ceil", "floor", "isnan", "isinf", "isfinite")
+_MATH: Mapping[Any, Any] = {
+    getattr(math, name): functools.partial(apply, f"math.{name}", getattr(math, name))
+    for name in _FOLLOWED
 }
-"""Put into the module `math`."""
+"""Function of `math` -> its stand-in."""
+
+Replacement = tuple[Any, str, Any]
+"""Dictionary or object, name in it, stand-in."""
+
+
+def stand_ins(shadows: Iterable[dict[str, Any]]) -> list[Replacement]:
+    """The builtins in the globals of ``shadows``, `math` itself, and what these modules imported from it."""
+    found: list[Replacement] = [(math, name, _MATH[getattr(math, name)]) for name in _FOLLOWED]
+    for namespace in shadows:
+        found += [(namespace, name, stand_in) for name, stand_in in BUILTINS.items()]
+        for name, value in namespace.items():
+            if type(value) is BuiltinFunctionType and value in _MATH:
+                found.append((namespace, name, _MATH[value]))
+    return found
+
 
 _MISSING = object()
 
 
 @contextmanager
-def patched(replacements: list[tuple[Any, str, Any]]) -> Iterator[None]:
+def patched(replacements: Iterable[Replacement]) -> Iterator[None]:
     """Names in dictionaries and on objects replaced, and put back in reverse order."""
-    old: list[tuple[Any, str, Any]] = []
+    old: list[Replacement] = []
     try:
         for target, name, value in replacements:
             namespace = target if isinstance(target, dict) else vars(target)
