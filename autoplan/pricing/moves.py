@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoplan.graphstats import GraphStats
 from autoplan.opgraph import DTYPE_BYTES, OpGraph, Polynomial, TensorMeta, Work
 from autoplan.pricing.collectives import (
     COMMUNICATION_RANGE,
     all_reduce_seconds,
     all_to_all_seconds,
 )
-from autoplan.pricing.group import Group
+from autoplan.pricing.group import Group, RowTable
 from autoplan.pricing.table import Price, Pricer, price_works
 from autoplan.states import Transition, sharded_axis, transitions
 
@@ -37,7 +36,7 @@ class PricedMove:
 
 
 def payload(
-    tensor: TensorMeta, transition: Transition, graph: OpGraph, stats: GraphStats, group: Group
+    tensor: TensorMeta, transition: Transition, graph: OpGraph, rows: RowTable, group: Group
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Exact payload bytes per rank, forward and of the adjoint.
 
@@ -48,29 +47,27 @@ def payload(
     if transition.exchange == "none" or group.partition is None:
         return nothing, nothing
     if transition.exchange == "all_reduce":
-        size = round(tensor.bytes.evaluate(group.rows(graph, stats, "R")[0]))
+        size = round(tensor.bytes.evaluate(rows["R"][0]))
         return (size,) * group.size, (size,) * group.size
     axis = sharded_axis(tensor, graph.axes)
     if axis is None:
         raise ValueError(f"{tensor.name} has no axis to exchange rows of")
-    row = row_bytes(tensor, axis, graph, stats, group)
+    row = row_bytes(tensor, axis, rows)
     shards = group.partition.shards
     if transition.exchange == "halo_exchange":
         forward = tuple(shard.sent_rows * row for shard in shards)
         backward = tuple(shard.halo_rows.get(axis, 0) * row for shard in shards)
         return forward, backward
-    whole = stats.rows[axis]
+    whole = round(rows["R"][0][axis])
     owned = [shard.owned_rows[axis] for shard in shards]
-    forward = tuple(rows * (group.size - 1) * row for rows in owned)
-    backward = tuple((whole - rows) * row for rows in owned)
+    forward = tuple(mine * (group.size - 1) * row for mine in owned)
+    backward = tuple((whole - mine) * row for mine in owned)
     return forward, backward
 
 
-def row_bytes(
-    tensor: TensorMeta, axis: str, graph: OpGraph, stats: GraphStats, group: Group
-) -> int:
+def row_bytes(tensor: TensorMeta, axis: str, rows: RowTable) -> int:
     """Bytes of one row of the tensor along its sharded axis."""
-    whole = group.rows(graph, stats, "R")[0]
+    whole = rows["R"][0]
     size: float = DTYPE_BYTES[tensor.dtype]
     for dim in tensor.dims:
         if dim != axis:
@@ -79,13 +76,13 @@ def row_bytes(
 
 
 def price_moves(
-    tensor: TensorMeta, graph: OpGraph, stats: GraphStats, group: Group, pricer: Pricer
+    tensor: TensorMeta, graph: OpGraph, rows: RowTable, group: Group, pricer: Pricer
 ) -> tuple[PricedMove, ...]:
     """Every transition that an op's output may take on this group, in the order of `states.transitions`."""
     moves = []
     for transition in transitions(tensor, graph.axes):
-        sent, returned = payload(tensor, transition, graph, stats, group)
-        works = _local_work(tensor, transition, sent, graph, stats, group)
+        sent, returned = payload(tensor, transition, graph, rows, group)
+        works = _local_work(tensor, transition, sent, graph, rows, group)
         received = _received(transition, sent, group)
         if transition.exchange == "none":
             there = back = 0.0
@@ -148,14 +145,14 @@ def _local_work(
     transition: Transition,
     sent: tuple[int, ...],
     graph: OpGraph,
-    stats: GraphStats,
+    rows: RowTable,
     group: Group,
 ) -> list[tuple[tuple[Work, ...], tuple[Work, ...]]]:
     """What each rank does besides sending, forward and in the adjoint: pick rows, put them together; add, pad with zeros."""
     axis = sharded_axis(tensor, graph.axes)
-    row = row_bytes(tensor, axis, graph, stats, group) if axis else 0
+    row = row_bytes(tensor, axis, rows) if axis else 0
     sizes = {
-        state: [tensor.bytes.evaluate(rows) for rows in group.rows(graph, stats, state)]
+        state: [tensor.bytes.evaluate(local) for local in rows[state]]
         for state in dict.fromkeys((transition.source, transition.target))
     }
     per_rank: list[tuple[tuple[Work, ...], tuple[Work, ...]]] = []

@@ -228,8 +228,8 @@ def price_works(
                 bytes_written=work.bytes_written.evaluate(rows[position]),
                 nnz=work.nnz.evaluate(rows[position]),
                 row_width_bytes=work.row_width_bytes.evaluate(rows[position]),
-                threads=group.threads(position),
-                concurrency=group.concurrency(position),
+                threads=group.threads[position],
+                concurrency=group.concurrency[position],
             )
             cost, model = pricer.price(sizes, device.profile)
             models[model] = None

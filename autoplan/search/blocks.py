@@ -4,7 +4,7 @@ What is merged: op b into the block a that makes b's heaviest input t, where b i
 random) and t has no other reader and is not an output. The merged block's choices are all pairs, with the moves of t in
 between paid for (t belongs to the block alone, so that elimination is exact). Then choices are dropped that another one
 dominates: at most as many seconds, even after paying at most what the rest of the problem may lose when the block reads and
-gives in the other's states (`routes.read_elsewhere`, `routes.made_elsewhere`). A solution that uses the dropped choice
+gives in the other's states (`routes.Routes`). A solution that uses the dropped choice
 becomes, by the exchange, one at most as expensive.
 
 Condition: the optimum in *seconds* is kept, always. Memory is not looked at: a dominating choice may hold more. So the
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from autoplan.opgraph import OpGraph, State
 from autoplan.search.problem import Choice, Place, Problem, Read
-from autoplan.search.routes import Reads, made_elsewhere, move_seconds, read_elsewhere
+from autoplan.search.routes import Reads, Routes
 
 CHEAP = frozenset({"view", "elementwise", "random"})
 MOST_CHOICES = 12
@@ -79,32 +79,33 @@ def contract(problem: Problem, followers: Mapping[int, int]) -> Contraction:
             for read in choice.reads:
                 readers.setdefault(read.tensor, {})[block] = None
     outputs = {read.tensor for read in problem.required}
+    routes = [Routes(tensor) for tensor in problem.tensors]
     for block, tensor in followers.items():
         if tensor not in maker or tensor in outputs or list(readers.get(tensor, {})) != [block]:
             continue
         leader = home[maker[tensor]]
-        merged = _merge(problem, blocks[leader], blocks[block], tensor)
+        merged = _merge(routes, blocks[leader], blocks[block], tensor)
         if not merged or len(merged) > MOST_CHOICES:
             continue
         blocks[leader] = merged
         del blocks[block]
         home = [leader if place == block else place for place in home]
-    pruned = tuple(undominated(problem, choices) for choices in blocks.values())
+    pruned = tuple(undominated(routes, choices) for choices in blocks.values())
     smaller = replace(problem, blocks=pruned, memory=None, limits=(None,) * len(problem.limits))
     return Contraction(smaller, problem)
 
 
 def _merge(
-    problem: Problem, leaders: tuple[Choice, ...], follows: tuple[Choice, ...], tensor: int
+    routes: Sequence[Routes], leaders: tuple[Choice, ...], follows: tuple[Choice, ...], tensor: int
 ) -> tuple[Choice, ...]:
     """All pairs with the moves of the tensor between them paid for, undominated ones only."""
-    moves = problem.tensors[tensor].moves
     pairs = []
     for first in leaders:
         made = next(place.state for place in first.gives if place.tensor == tensor)
         for second in follows:
             inner = tuple((r.state, r.crosses) for r in second.reads if r.tensor == tensor)
-            seconds = first.seconds + second.seconds + move_seconds(moves, made, _sorted(inner))
+            between = routes[tensor].seconds(made, _sorted(inner))
+            seconds = first.seconds + second.seconds + between
             if math.isinf(seconds):
                 continue
             pairs.append(
@@ -116,7 +117,7 @@ def _merge(
                     sharded=first.sharded or second.sharded,
                 )
             )
-    return undominated(problem, tuple(pairs))
+    return undominated(routes, tuple(pairs))
 
 
 def _joined(first: Sequence[Read], second: Sequence[Read]) -> tuple[Read, ...]:
@@ -126,19 +127,19 @@ def _joined(first: Sequence[Read], second: Sequence[Read]) -> tuple[Read, ...]:
     return tuple(Read(*place, crosses) for place, crosses in merged.items())
 
 
-def undominated(problem: Problem, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+def undominated(routes: Sequence[Routes], choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
     """Choices that no other one replaces at no more seconds; of equals the first stays."""
     kept: list[Choice] = []
     for number, choice in enumerate(choices):
-        if any(_excess(problem, rival, choice) <= 0 for rival in kept):
+        if any(_excess(routes, rival, choice) <= 0 for rival in kept):
             continue
-        if any(_excess(problem, rival, choice) < 0 for rival in choices[number + 1 :]):
+        if any(_excess(routes, rival, choice) < 0 for rival in choices[number + 1 :]):
             continue
         kept.append(choice)
     return tuple(kept)
 
 
-def _excess(problem: Problem, rival: Choice, choice: Choice) -> float:
+def _excess(routes: Sequence[Routes], rival: Choice, choice: Choice) -> float:
     """At most so many seconds more when the rival takes the place of the choice."""
     if rival.sharded != choice.sharded or rival.seconds > choice.seconds:
         return math.inf
@@ -148,9 +149,9 @@ def _excess(problem: Problem, rival: Choice, choice: Choice) -> float:
     if before.keys() != after.keys() or made.keys() != given.keys():
         return math.inf
     for tensor, reads in before.items():
-        excess += read_elsewhere(problem.tensors[tensor], reads, after[tensor])
+        excess += routes[tensor].read_elsewhere(reads, after[tensor])
     for tensor, state in made.items():
-        excess += made_elsewhere(problem.tensors[tensor], state, given[tensor])
+        excess += routes[tensor].made_elsewhere(state, given[tensor])
     return excess
 
 

@@ -173,7 +173,7 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
         name,
         strategy,
         group.ranks,
-        threads=tuple(group.threads(position) for position in range(group.size)),
+        threads=group.threads,
         choices=choices,
         transitions=tuple(_planned(move, crossed) for move, crossed in moves),
         inputs=_inputs(task, problem, solution),

@@ -136,6 +136,7 @@ def build_problem(
         DeviceError: a transition cannot be priced.
     """
     names = list(graph.tensors)
+    rows = group.row_table(graph, stats)
     position = {name: index for index, name in enumerate(names)}
     allowed = reachable_strategies(graph, group, denied)
     priced: list[tuple[PricedMove, ...]] = []
@@ -145,7 +146,7 @@ def build_problem(
         produced = tensor.origin == "op"
         moves: tuple[PricedMove, ...] = ()
         if produced and group.size > 1:
-            moves = price_moves(tensor, graph, stats, group, pricer)
+            moves = price_moves(tensor, graph, rows, group, pricer)
         priced.append(moves)
         tensors.append(
             Tensor(

@@ -8,86 +8,148 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autoplan.opgraph import State
 from autoplan.search.problem import Move, Tensor
-from autoplan.states import way
+from autoplan.states import Transition, way
 
 Reads = tuple[tuple[State, bool], ...]
-"""States in which a tensor is read, each once, and whether a gradient crosses there; sorted."""
-STATES: tuple[State, ...] = ("R", "O", "H", "S")
+"""States in which a tensor is read, each once and sorted, and whether a gradient crosses there."""
+FloatArray = NDArray[np.float64]
 
 
 def taken_moves(
-    moves: tuple[Move, ...], produced: State, reads: Mapping[State, bool]
+    moves: Sequence[Move], produced: State, reads: Mapping[State, bool]
 ) -> tuple[tuple[int, bool], ...] | None:
     """Positions of the moves that are taken, in order, and whether each is crossed by a gradient; None: no way."""
-    steps = way([move.transition for move in moves], produced, reads)
+    return _taken(tuple(move.transition for move in moves), produced, tuple(sorted(reads.items())))
+
+
+@lru_cache(maxsize=4096)
+def _taken(
+    transitions: tuple[Transition, ...], produced: State, reads: Reads
+) -> tuple[tuple[int, bool], ...] | None:
+    steps = way(transitions, produced, dict(reads))
     if steps is None:
         return None
+    differentiated = dict(reads)
     crossed: dict[State, bool] = {}
     for step in reversed(steps):
         onward = any(crossed.get(s.target, False) for s in steps if s.source == step.target)
-        crossed[step.target] = reads.get(step.target, False) or onward
-    numbers = {move.transition: number for number, move in enumerate(moves)}
-    return tuple((numbers[step], crossed[step.target]) for step in steps)
+        crossed[step.target] = differentiated.get(step.target, False) or onward
+    return tuple((transitions.index(step), crossed[step.target]) for step in steps)
 
 
-@lru_cache(maxsize=65536)
-def move_seconds(moves: tuple[Move, ...], produced: State, reads: Reads) -> float:
-    """Seconds of a tensor's moves, adjoints included; infinite where there is no way."""
-    taken = taken_moves(moves, produced, dict(reads))
-    if taken is None:
-        return math.inf
-    return sum(moves[m].seconds + crossed * moves[m].adjoint_seconds for m, crossed in taken)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cases:
+    """Every case of a set of transitions: p states it can be made in, c combinations of reads, m moves.
+
+    Attributes:
+        states: [p]. reads: [c], position: of each. union: [c, c] position of two combinations taken together.
+        taken, crossed: [p, c, m] which moves happen, and which adjoints. possible: [p, c].
+    """
+
+    states: tuple[State, ...]
+    reads: tuple[Reads, ...]
+    position: Mapping[Reads, int]
+    union: NDArray[np.int64]
+    taken: FloatArray
+    crossed: FloatArray
+    possible: NDArray[np.bool_]
 
 
-@lru_cache(maxsize=65536)
-def read_elsewhere(tensor: Tensor, before: Reads, after: Reads) -> float:
-    """At most so many seconds more when one reader changes where it reads, whatever others read and wherever it is made."""
-    if before == after:
-        return 0.0
-    if tensor.loadable:
-        return 0.0 if all(state in tensor.loadable for state, _ in after) else math.inf
-    changes = [
-        _difference(
-            move_seconds(tensor.moves, produced, _union(before, others)),
-            move_seconds(tensor.moves, produced, _union(after, others)),
-        )
-        for produced in STATES
-        for others in contexts()
-    ]
-    return max(changes)
-
-
-@lru_cache(maxsize=65536)
-def made_elsewhere(tensor: Tensor, before: State, after: State) -> float:
-    """At most so many seconds more when a tensor is made in another state, wherever it is read."""
-    if before == after:
-        return 0.0
-    return max(
-        _difference(
-            move_seconds(tensor.moves, before, reads), move_seconds(tensor.moves, after, reads)
-        )
-        for reads in contexts()
+@lru_cache(maxsize=64)
+def _cases(transitions: tuple[Transition, ...]) -> _Cases:
+    states = tuple(sorted({s for t in transitions for s in (t.source, t.target)}))
+    reads = tuple(
+        tuple((s, f) for s, f in zip(states, flags, strict=True) if f is not None)
+        for flags in itertools.product((None, False, True), repeat=len(states))
     )
-
-
-def contexts() -> Iterator[Reads]:
-    """Every combination of reads: each state not at all, without or with a gradient."""
-    for flags in itertools.product((None, False, True), repeat=len(STATES)):
-        yield tuple((s, f) for s, f in zip(STATES, flags, strict=True) if f is not None)
+    position = {each: number for number, each in enumerate(reads)}
+    shape = (len(states), len(reads), len(transitions))
+    taken, crossed = np.zeros(shape), np.zeros(shape)
+    possible = np.zeros(shape[:2], dtype=bool)
+    for p, state in enumerate(states):
+        for c, each in enumerate(reads):
+            found = _taken(transitions, state, each)
+            possible[p, c] = found is not None
+            for move, crosses in found or ():
+                taken[p, c, move] = 1.0
+                crossed[p, c, move] = float(crosses)
+    union = np.array([[position[_union(a, b)] for b in reads] for a in reads])
+    return _Cases(states, reads, position, union, taken, crossed, possible)
 
 
 def _union(first: Reads, second: Reads) -> Reads:
     merged = dict(second)
     for state, crosses in first:
         merged[state] = merged.get(state, False) or crosses
-    return tuple((state, merged[state]) for state in STATES if state in merged)
+    return tuple(sorted(merged.items()))
 
 
-def _difference(before: float, after: float) -> float:
-    """How much dearer; a case that was impossible before asks for nothing."""
-    return -math.inf if math.isinf(before) else after - before
+class Routes:
+    """Costs of one tensor's moves in all cases at once.
+
+    Args:
+        tensor: whose moves they are.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self._cases = _cases(tuple(move.transition for move in tensor.moves))
+        seconds = np.array([move.seconds for move in tensor.moves])
+        adjoints = np.array([move.adjoint_seconds for move in tensor.moves])
+        cost = self._cases.taken @ seconds + self._cases.crossed @ adjoints
+        self._seconds: FloatArray = np.where(self._cases.possible, cost, math.inf)
+        self._changes: dict[tuple[object, object], float] = {}
+
+    def seconds(self, produced: State, reads: Reads) -> float:
+        """Seconds of the moves, adjoints included; infinite where there is no way."""
+        cases = self._cases
+        if not self._tensor.moves:
+            return 0.0 if all(state == produced for state, _ in reads) else math.inf
+        if produced not in cases.states or reads not in cases.position:
+            return math.inf
+        return float(self._seconds[cases.states.index(produced), cases.position[reads]])
+
+    def read_elsewhere(self, before: Reads, after: Reads) -> float:
+        """At most so many seconds more when one reader reads elsewhere, whatever others read and wherever it is made."""
+        if before == after:
+            return 0.0
+        if self._tensor.loadable:
+            return 0.0 if all(state in self._tensor.loadable for state, _ in after) else math.inf
+        position = self._cases.position
+        if before not in position or after not in position:
+            return math.inf
+        key = (before, after)
+        if key not in self._changes:
+            union = self._cases.union
+            was = self._seconds[:, union[position[before]]]
+            now = self._seconds[:, union[position[after]]]
+            self._changes[key] = _most(was, now)
+        return self._changes[key]
+
+    def made_elsewhere(self, before: State, after: State) -> float:
+        """At most so many seconds more when it is made in another state, wherever it is read."""
+        if before == after:
+            return 0.0
+        states = self._cases.states
+        if before not in states or after not in states:
+            return math.inf
+        key = (before, after)
+        if key not in self._changes:
+            was, now = self._seconds[states.index(before)], self._seconds[states.index(after)]
+            self._changes[key] = _most(was, now)
+        return self._changes[key]
+
+
+def _most(was: FloatArray, now: FloatArray) -> float:
+    """The greatest rise over all cases; one that was impossible before asks for nothing."""
+    possible = np.isfinite(was)
+    return float((now[possible] - was[possible]).max(initial=-math.inf))

@@ -11,7 +11,8 @@ from tests.search.small import cluster, gcn, stats, tensor
 def moves(name, count=2, latency=1e-5):
     graph, sizes = gcn(hidden=16), stats(1000, 8000)
     group = Group(cluster(count, latency=latency), tuple(range(count)), sizes.partitions[count])
-    found = price_moves(graph.tensors[name], graph, sizes, group, Pricer())
+    rows = group.row_table(graph, sizes)
+    found = price_moves(graph.tensors[name], graph, rows, group, Pricer())
     return {(m.transition.source, m.transition.target): m for m in found}, sizes.partitions[count]
 
 
@@ -49,7 +50,7 @@ def test_a_partial_sum_is_all_reduced_both_ways():
     graph, sizes = gcn(), stats()
     group = Group(cluster(2), (0, 1), sizes.partitions[2])
     total = tensor("t", 3, 5, states=("R", "S"))
-    (move,) = price_moves(total, graph, sizes, group, Pricer())
+    (move,) = price_moves(total, graph, group.row_table(graph, sizes), group, Pricer())
     assert move.forward_bytes == move.backward_bytes == (60, 60)
     assert move.forward.communication > 0
 
