@@ -44,23 +44,25 @@ _HOMES = {
 # `errors` is a module; `trace` is the package autoplan.trace, which is callable (see there).
 _MODULES = ("errors", "trace")
 
+# Type checkers see the imports above instead, so that a misspelt name is an error to them.
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> object:
-    """Import the public name that is asked for. Raises AttributeError for any other."""
-    if name in _MODULES:
-        return import_module(f"autoplan.{name}")
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-    if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+    def __getattr__(name: str) -> object:
+        """Import the public name that is asked for. Raises AttributeError for any other."""
+        if name in _MODULES:
+            return import_module(f"autoplan.{name}")
+        if name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+            globals()[name] = value
+            return value
+        if name == "__version__":
+            from importlib.metadata import PackageNotFoundError, version
 
-        try:
-            return version("autoplan")
-        except PackageNotFoundError:
-            return "0+unknown"
-    raise AttributeError(f"module 'autoplan' has no attribute {name!r}")
+            try:
+                return version("autoplan")
+            except PackageNotFoundError:
+                return "0+unknown"
+        raise AttributeError(f"module 'autoplan' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

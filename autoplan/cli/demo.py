@@ -96,11 +96,11 @@ def demo(
 
 def _graph(data: Path | None, name: str) -> tuple[str, Any]:
     """The graph and its title. Raises AutoplanError for files that are not there."""
-    from autoplan import datasets
+    from autoplan.datasets import digits, planetoid
 
     if data is None:
-        return "scikit-learn's digits", datasets.digits()
-    return name, datasets.planetoid(data, name)
+        return "scikit-learn's digits", digits()
+    return name, planetoid(data, name)
 
 
 def planning_text(title: str, graph: Any, chosen: Plan) -> str:

@@ -23,7 +23,6 @@ def explain(
     strategy: options.Strategy = "auto",
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
-    inexact: options.Inexact = False,
     as_json: options.Json = False,
 ) -> None:
     """Explain a plan: the answer, why, its price, memory, communication and states."""
@@ -42,6 +41,5 @@ def explain(
                 strategy=strategy,
                 objective=objective,
                 optimizer=optimizer,
-                exact=not inexact,
             ).data
     result(data.to_json() if as_json else text.explain(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,11 +23,11 @@ Devices = Annotated[
 Strategy = Annotated[
     str, typer.Option(help="Force a strategy (single, data); auto takes the best by price.")
 ]
-Objective = Annotated[str, typer.Option(help="What is least: time or memory.")]
-Optimizer = Annotated[str, typer.Option(help="The optimizer to plan memory for: adam or sgd.")]
-Inexact = Annotated[
-    bool, typer.Option("--inexact", help="Allow plans that train to other numbers than one device.")
+Objective = Annotated[
+    Literal["time", "memory"],
+    typer.Option(help="What is least: the time of a step, or the memory of the fullest device."),
 ]
+Optimizer = Annotated[str, typer.Option(help="The optimizer to plan memory for: adam or sgd.")]
 PlanFile = Annotated[
     Path | None, typer.Option("--plan", help="Use this saved plan instead of making one.")
 ]

@@ -17,7 +17,6 @@ def plan(
     strategy: options.Strategy = "auto",
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
-    inexact: options.Inexact = False,
     save: Annotated[Path | None, typer.Option(help="Write the plan to this JSON file.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -32,7 +31,6 @@ def plan(
             strategy=strategy,
             objective=objective,
             optimizer=optimizer,
-            exact=not inexact,
         )
         if save is not None:
             made.save(save)

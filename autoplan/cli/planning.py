@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from autoplan.cli.output import say
 from autoplan.cli.target import InputError, Target
@@ -18,9 +18,8 @@ def make_plan(
     devices: str,
     *,
     strategy: str = "auto",
-    objective: str = "time",
+    objective: Literal["time", "memory"] = "time",
     optimizer: str = "adam",
-    exact: bool = True,
 ) -> Plan:
     """`autoplan.optimize` with the options of the command line."""
     from autoplan.api import optimize
@@ -34,7 +33,6 @@ def make_plan(
         strategy=strategy,
         objective=objective,
         optimizer=optimizer,
-        exact=exact,
     )
 
 
@@ -44,12 +42,12 @@ def read_plan(path: Path) -> PlanData:
     return PlanData.from_json(path.read_text(encoding="utf-8"))
 
 
-def load_plan(path: Path) -> Plan:
-    """A saved plan that can run. Raises InputError where there is no such file, PlanError for no plan."""
+def load_plan(path: Path, target: Target) -> Plan:
+    """A saved plan that can run, with the target's loss. Raises InputError where there is no such file, PlanError for no plan."""
     from autoplan.api import Plan
 
     _must_exist(path)
-    return Plan.load(path)
+    return Plan.load(path, loss=target.loss)
 
 
 def _must_exist(path: Path) -> None:

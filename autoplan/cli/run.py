@@ -39,7 +39,7 @@ def run(
         if plan is None:
             used = make_plan(loaded, devices, strategy=strategy, optimizer=optimizer)
         else:
-            used = load_plan(plan)
+            used = load_plan(plan, loaded)
         say(f"training {epochs} epochs with strategy {used.strategy}")
         trained = used.train(
             loaded.model, loaded.graph, epochs=epochs, lr=lr, seed=seed, weight_decay=weight_decay

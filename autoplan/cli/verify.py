@@ -25,7 +25,11 @@ def verify(
         from autoplan.cli.target import load_target
 
         loaded = load_target(target)
-        used = make_plan(loaded, devices, strategy=strategy) if plan is None else load_plan(plan)
+        used = (
+            make_plan(loaded, devices, strategy=strategy)
+            if plan is None
+            else load_plan(plan, loaded)
+        )
         verification = verify_plan(used, loaded.model, loaded.graph, steps=steps)
     if as_json:
         document(

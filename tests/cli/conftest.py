@@ -30,7 +30,7 @@ class FakePlan:
         path.write_text(self.data.to_json(), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> FakePlan:
+    def load(cls, path: Path, loss: Any = None) -> FakePlan:
         return cls(PlanData.from_json(path.read_text(encoding="utf-8")))
 
     def train(self, model: Any, graph: Any, *, epochs: int, **options: Any) -> SimpleNamespace:

@@ -52,7 +52,6 @@ def test_plan_prints_the_explanation_and_nothing_else_on_stdout(api, command, fi
             "strategy": "data",
             "objective": "time",
             "optimizer": "adam",
-            "exact": True,
         }
     ]
 
@@ -142,6 +141,7 @@ def test_a_failed_worker_shows_its_own_traceback(api, command, tmp_path: Path) -
 def test_an_unknown_option_is_bad_input(command) -> None:
     assert command("plan", "x.py:build", "--colour").code == 2
     assert command("run", "x.py:build", "--epochs", "0").code == 2
+    assert command("plan", "x.py:build", "--objective", "beauty").code == 2
 
 
 def test_a_plan_that_is_not_there_is_bad_input(api, command, file) -> None:
