@@ -48,12 +48,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class OpChoice:
-    """The strategy one op runs with (``strategy`` names an `OpStrategy` of that op)."""
+    """The strategy one op runs with (``strategy`` names an `OpStrategy` of that op); ``after``: the ops it reads from."""
 
     op: int
     name: str
     module: str
     strategy: str
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

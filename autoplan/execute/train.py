@@ -97,7 +97,7 @@ def run_training(
                 with follow(directory / PROGRESS_FILE, reporter):
                     launch(directory, workers)
                 ranks = [read_result(directory, rank) for rank in range(workers)]
-    return _combine(ranks, planned_bytes)
+    return combine(ranks, planned_bytes)
 
 
 def _check_count(parts: Sequence[object], workers: int) -> None:
@@ -107,7 +107,7 @@ def _check_count(parts: Sequence[object], workers: int) -> None:
         )
 
 
-def _combine(ranks: Sequence[RankResult], planned_bytes: Sequence[int] | None) -> TrainResult:
+def combine(ranks: Sequence[RankResult], planned_bytes: Sequence[int] | None) -> TrainResult:
     """Losses, metrics and state are equal on all ranks and taken from the first."""
     first = ranks[0]
     counted = tuple(rank.communication_bytes for rank in ranks)

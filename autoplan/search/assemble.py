@@ -30,10 +30,18 @@ def stage_plan(
     """
     if candidate.choices is None:
         raise ValueError(f"'{candidate.name}' was rejected: {candidate.reason}")
+    flow = graph.to_networkx()
     return StagePlan(
         devices=tuple(range(len(candidate.ranks))),
         choices=tuple(
-            OpChoice(op.index, op.name, op.module, candidate.choices[op.index]) for op in graph.ops
+            OpChoice(
+                op.index,
+                op.name,
+                op.module,
+                candidate.choices[op.index],
+                tuple(sorted(flow.predecessors(op.index))),
+            )
+            for op in graph.ops
         ),
         transitions=candidate.transitions,
         inputs=candidate.inputs,

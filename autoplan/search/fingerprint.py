@@ -16,6 +16,7 @@ from autoplan.device import Cluster
 from autoplan.opgraph import OpGraph
 
 DIGEST_BYTES = 16
+_OF_THE_SAMPLES = ("where", "forward", "backward")
 
 
 def digest(value: Any) -> str:
@@ -43,15 +44,18 @@ def _plain(value: Any) -> Any:
 
 
 def model_fingerprint(graph: OpGraph) -> str:
-    """Of a program: its ops, shapes, dtypes, states and names of parameters. Not where in the source an op stands."""
+    """Of a program: its ops, shapes, dtypes, states and names of parameters.
+
+    Not where in the source an op stands, nor sizes that were seen on samples of one graph.
+    """
     ops = [
-        {f.name: getattr(op, f.name) for f in fields(op) if f.name != "where"} for op in graph.ops
+        {f.name: getattr(op, f.name) for f in fields(op) if f.name not in _OF_THE_SAMPLES}
+        for op in graph.ops
     ]
     return digest(
         {
             "ops": ops,
             "tensors": graph.tensors,
-            "axes": graph.axes,
             "outputs": graph.outputs,
             "training": graph.training,
             "has_loss": graph.has_loss,
@@ -80,7 +84,8 @@ def devices_fingerprint(cluster: Cluster) -> str:
             "profile": {
                 f.name: getattr(d.profile, f.name)
                 for f in fields(d.profile)
-                if f.name not in ("figures", "title", "note", "vendor", "plugin", "price_usd")
+                if f.name
+                not in ("figures", "title", "note", "vendor", "plugin", "price_usd", "aliases")
             },
             "host": d.host,
             "index": d.index,

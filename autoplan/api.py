@@ -1,0 +1,288 @@
+"""The public surface: `optimize`, `trace`, `verify` and `Plan`. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from autoplan.cluster import parse_cluster
+from autoplan.device import Cluster
+from autoplan.errors import PlanError
+from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.execute.train import TrainResult
+from autoplan.opgraph import OpGraph
+from autoplan.plan import Alternative, PlanData, Prediction, StagePlan
+from autoplan.planner.bound import Bound, bind_plan
+from autoplan.planner.make import make_plan
+from autoplan.planner.stepping import StepOutcome
+from autoplan.planner.verify import Verification
+from autoplan.planner.workload import StepRequest, make_workload
+from autoplan.trace.loss import LossFunction
+from autoplan.trace.step import Metrics
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["Plan", "StepOutcome", "TrainResult", "Verification", "optimize", "trace", "verify"]
+
+
+def optimize(
+    model: nn.Module,
+    graph: Data,
+    devices: object,
+    *,
+    loss: LossFunction | None = None,
+    strategy: str = "auto",
+    objective: Literal["time", "memory"] = "time",
+    exact: bool = True,
+    optimizer: str = "adam",
+    inputs: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan how a model is trained on a graph with these devices.
+
+    The model, its buffers, caches and gradients, the graph and all random state stay as they are.
+
+    Args:
+        model: any module whose forward takes the graph's attributes by name (``x``, ``edge_index``, ...), or the graph.
+        graph: one homogeneous graph.
+        devices: ``"2xcpu"``, ``["cuda:0", "cuda:1"]``, ``["cpu", "cpu"]``, a TOML file or a `Cluster`.
+        loss: ``loss(out, graph)``. None: integer ``y`` gives cross-entropy (over ``train_mask`` if there is one), float
+            ``y`` of the output's shape mean squared error; without either the plan is forward-only.
+        strategy: ``auto`` takes what is best; ``single`` or ``data`` forces a family.
+        objective: what is least, ``time`` of a step or ``memory`` of the fullest device.
+        exact: only plans that train to one device's numbers. False allows others; this version has none.
+        optimizer: name in `torch.optim`, lower case; its state is part of the memory sheet.
+        inputs: what the attributes are where their names do not tell, and which attribute an argument gets.
+
+    Raises:
+        TraceError: the graph cannot be classified, or the model or loss fails on it.
+        DeviceError: unknown devices.
+        InfeasibleError: nothing fits, or the strategy asked for cannot be had.
+    """
+    del exact  # every candidate of this version is exact
+    OptimizerSpec(optimizer)
+    cluster = parse_cluster(devices)
+    request = StepRequest(loss=loss, training=True, inputs=inputs)
+    data = make_plan(
+        model,
+        graph,
+        cluster,
+        request,
+        strategy=strategy,
+        objective=objective,
+        optimizer=optimizer,
+    )
+    return Plan(data, cluster=cluster, request=request)
+
+
+def trace(
+    model: nn.Module,
+    graph: Data,
+    loss: LossFunction | None = None,
+    *,
+    training: bool = True,
+    inputs: Mapping[str, Any] | None = None,
+) -> OpGraph:
+    """The operator dataflow graph of one step of a model on a graph; arguments as in `optimize`.
+
+    Raises:
+        TraceError: the graph cannot be classified, or the model or loss fails on it.
+    """
+    return make_workload(model, graph, StepRequest(loss, training, None, inputs)).opgraph
+
+
+def verify(
+    plan: Plan,
+    model: nn.Module,
+    graph: Data,
+    *,
+    steps: int = 3,
+    seed: int = 0,
+) -> Verification:
+    """Prove that a plan trains to one device's numbers (see `autoplan.planner.verify`).
+
+    Args:
+        plan: to be proven; model and graph: that it was made for; neither is changed.
+        model: see plan.
+        graph: see plan.
+        steps: SGD steps to compare.
+        seed: of the random draws (dropout), which are equal on one device and many.
+
+    Raises:
+        PlanError: the plan was made for another model or graph.
+        TraceError: in float64 the model is another program.
+    """
+    return plan._bind(model, graph).verify(steps=steps, seed=seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A plan that can be read, saved, run and verified.
+
+    Attributes:
+        data: the plan as data (`PlanData`), which is what `save` writes.
+    """
+
+    data: PlanData
+    cluster: Cluster | None = field(default=None, repr=False)
+    request: StepRequest = field(default_factory=StepRequest, repr=False)
+
+    @property
+    def strategy(self) -> str:
+        """``single`` or ``data``."""
+        return self.data.strategy
+
+    @property
+    def exact(self) -> bool:
+        """Whether a training step equals one device's, up to rounding."""
+        return self.data.exact
+
+    @property
+    def status(self) -> str:
+        """``optimal``, ``feasible`` or ``heuristic``."""
+        return self.data.status
+
+    @property
+    def gap(self) -> float:
+        """Of the objective, against the least lower bound of all candidates."""
+        return self.data.gap
+
+    @property
+    def predicted(self) -> Prediction:
+        """Seconds, peak bytes and communication bytes of one step."""
+        return self.data.predicted
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Every candidate with its price or the reason it was rejected."""
+        return self.data.alternatives
+
+    @property
+    def stages(self) -> tuple[StagePlan, ...]:
+        """Devices, strategies, transitions and memory of each stage."""
+        return self.data.stages
+
+    def explain(self) -> str:
+        """The plan and why it was chosen, as text of at most 100 columns."""
+        from autoplan.report.text import explain
+
+        return explain(self.data)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def to_networkx(self) -> nx.DiGraph:
+        """The planned ops as nodes with their strategies, in program order; transitions are in `stages`."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        for choice in self.data.stages[0].choices:
+            graph.add_node(
+                choice.op, name=choice.name, module=choice.module, strategy=choice.strategy
+            )
+            graph.add_edges_from((earlier, choice.op) for earlier in choice.after)
+        return graph
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan's JSON document; equal plans give equal bytes."""
+        Path(path).write_text(self.data.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        loss: LossFunction | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> Plan:
+        """Reads a saved plan.
+
+        Args:
+            path: that `save` wrote.
+            loss: the loss it was made with, where one was given; functions are not part of the file.
+            inputs: as given to `optimize`.
+
+        Raises:
+            PlanError: no such file, no plan, or one of another version.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"{path} cannot be read as a plan: {error}") from error
+        return cls(
+            PlanData.from_json(text), request=StepRequest(loss=loss, training=True, inputs=inputs)
+        )
+
+    def train(
+        self,
+        model: nn.Module,
+        graph: Data,
+        *,
+        epochs: int,
+        lr: float = 0.01,
+        seed: int = 0,
+        weight_decay: float = 0.0,
+        metrics: Metrics | None = None,
+        evaluate_every: int | None = None,
+        progress: bool = True,
+        **optimizer_arguments: Any,
+    ) -> TrainResult:
+        """Train the model as planned: local worker processes where the plan has several, else in this process.
+
+        Args:
+            model: that the plan was made for; its weights and buffers are the trained ones afterwards.
+            graph: that the plan was made for.
+            epochs: steps on the whole graph.
+            lr: learning rate.
+            seed: of all random draws; equal for any number of workers.
+            weight_decay: of the optimizer.
+            metrics: by name, ``metric(out, graph)`` in evaluation mode, one number each.
+            evaluate_every: also evaluate after every so many epochs.
+            progress: draw a bar on stderr, if that is a terminal.
+            **optimizer_arguments: more arguments of the plan's optimizer (``momentum=0.9``).
+
+        Raises:
+            PlanError: another model or graph than planned for, no loss, or an argument the optimizer does not have.
+            DeviceError: the plan's devices are not here.
+            ExecutionError: a worker failed; carries rank and traceback, and the model is unchanged.
+        """
+        optimizer = OptimizerSpec(
+            self.data.optimizer, {"lr": lr, "weight_decay": weight_decay, **optimizer_arguments}
+        )
+        return self._bind(model, graph).train(
+            optimizer=optimizer,
+            epochs=epochs,
+            seed=seed,
+            metrics=metrics,
+            evaluate_every=evaluate_every,
+            progress=progress,
+        )
+
+    def step(
+        self, model: nn.Module, graph: Data, *, train: bool = True, seed: int | None = None
+    ) -> StepOutcome:
+        """One step without an update, the plan's ranks as threads of this process.
+
+        Args:
+            model: that the plan was made for; it is not changed.
+            graph: that the plan was made for.
+            train: in training mode, with loss and gradients where there is a loss; else in evaluation mode.
+            seed: of random draws; by default drawn from torch's global generator, so that each call drops others.
+        """
+        drawn = int(torch.randint(2**31 - 1, ())) if seed is None else seed
+        return self._bind(model, graph).step(training=train, seed=drawn)
+
+    def predict(self, model: nn.Module, graph: Data) -> Any:
+        """The model's outputs in evaluation mode, rows in the user's node order."""
+        return self._bind(model, graph).step(training=False, seed=0).outputs
+
+    def _bind(self, model: nn.Module, graph: Data) -> Bound:
+        """The plan with a model and a graph that it was made for. Raises PlanError where it was not."""
+        cluster = self.cluster or parse_cluster(self.data.devices_text)
+        return bind_plan(self.data, cluster, self.request, model, graph)

@@ -1,0 +1,186 @@
+"""A plan with the model and the graph it was made for: ready to step, train and be verified (torch)."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from autoplan.device import Cluster
+from autoplan.errors import InfeasibleError, PlanError
+from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.execute.train import TrainResult
+from autoplan.plan import PlanData
+from autoplan.planner.check import in_double, state_of
+from autoplan.planner.choose import choose
+from autoplan.planner.eager import eager_step, eager_train
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.stepping import StepOutcome, ThreadGroup, outcome
+from autoplan.planner.training import Planned, train
+from autoplan.planner.verify import Verification, compare, compare_eager
+from autoplan.planner.workload import (
+    StepRequest,
+    Workload,
+    cast,
+    check_on_graph,
+    make_workload,
+)
+from autoplan.plugins import registry
+from autoplan.presence import require_present
+from autoplan.search.fingerprint import model_fingerprint
+from autoplan.trace.step import Metrics
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    """A plan that fits its model and graph.
+
+    Attributes:
+        data: the plan; cluster: its devices; request: how the step was made.
+        model: the user's; graph: the user's.
+        workload: the training step, traced again; measured: the graph with the plan's partition.
+    """
+
+    data: PlanData
+    cluster: Cluster
+    request: StepRequest
+    model: nn.Module
+    graph: Data
+    workload: Workload
+    measured: MeasuredGraph
+
+    @property
+    def workers(self) -> int:
+        """Number of ranks."""
+        return len(self.data.stages[0].devices)
+
+    @property
+    def choices(self) -> dict[int, str]:
+        """Op index -> strategy."""
+        return {choice.op: choice.strategy for choice in self.data.stages[0].choices}
+
+    def step(self, *, training: bool, seed: int) -> StepOutcome:
+        """One step without an update; in evaluation mode outputs only."""
+        planned = Planned(self.workload, self.choices) if training else self._evaluation(None)
+        if not planned.workload.shardable:
+            return eager_step(planned.workload, self.measured, seed=seed)
+        group = ThreadGroup.of(
+            planned.workload,
+            planned.choices,
+            self.measured.shards(self.workers),
+            self.measured.tensors,
+        )
+        return outcome(planned.workload, group.step(*state_of(planned.workload), seed=seed))
+
+    def train(
+        self,
+        *,
+        optimizer: OptimizerSpec,
+        epochs: int,
+        seed: int,
+        metrics: Metrics | None,
+        evaluate_every: int | None,
+        progress: bool,
+    ) -> TrainResult:
+        """See `autoplan.api.Plan.train`."""
+        used = [self.cluster.devices[rank] for rank in range(self.workers)]
+        require_present(replace(self.cluster, devices=tuple(used)))
+        evaluation = self._evaluation(metrics) if metrics else None
+        if not self.workload.shardable or (
+            evaluation is not None and not evaluation.workload.shardable
+        ):
+            return eager_train(
+                self.model,
+                self.measured,
+                self.workload,
+                evaluation.workload if evaluation is not None else None,
+                optimizer=optimizer,
+                epochs=epochs,
+                seed=seed,
+                evaluate_every=evaluate_every,
+                progress=progress,
+            )
+        return train(
+            self.model,
+            self.measured,
+            Planned(self.workload, self.choices),
+            evaluation,
+            workers=self.workers,
+            optimizer=optimizer,
+            epochs=epochs,
+            seed=seed,
+            evaluate_every=evaluate_every,
+            planned_bytes=self.data.predicted.communication_bytes,
+            progress=progress,
+            device=used[0].profile.torch_device or "cpu",
+        )
+
+    def verify(self, *, steps: int, seed: int) -> Verification:
+        """See `autoplan.planner.verify`."""
+        if not self.workload.shardable:
+            return compare_eager(self.workload, self.measured, steps=steps, seed=seed)
+        double = in_double(self.model, self.graph, self.workload)
+        tensors = {
+            name: cast(tensor.detach(), torch.float64)
+            for name, tensor in self.measured.tensors.items()
+        }
+        alone = ThreadGroup.of(double, {}, self.measured.shards(1), tensors)
+        together = ThreadGroup.of(double, self.choices, self.measured.shards(self.workers), tensors)
+        return compare(double, alone, together, steps=steps, seed=seed)
+
+    def _evaluation(self, metrics: Metrics | None) -> Planned:
+        """The evaluation step, with strategies for the plan's devices; replicated where nothing can be sharded."""
+        request = StepRequest(None, False, metrics, self.request.inputs)
+        workload = check_on_graph(make_workload(self.model, self.graph, request), self.graph)
+        if self.workers == 1 or not workload.shardable:
+            return Planned(workload, {})
+        with contextlib.suppress(InfeasibleError):
+            used = self.cluster.devices[: self.workers]
+            choice = choose(
+                self.model,
+                self.graph,
+                workload,
+                self.measured,
+                replace(self.cluster, devices=used),
+                registry().cost_models,
+                optimizer="none",
+                strategy="data",
+                objective="time",
+            )
+            best = choice.result.best
+            if len(best.ranks) == self.workers:
+                return Planned(workload, best.choices or {})
+        return Planned(workload, {})
+
+
+def bind_plan(
+    data: PlanData,
+    cluster: Cluster,
+    request: StepRequest,
+    model: nn.Module,
+    graph: Data,
+) -> Bound:
+    """Traces the model again and holds it to the plan.
+
+    Raises:
+        PlanError: the model's program or the graph is not the plan's.
+        TraceError: the model or loss fails on the graph.
+    """
+    workload = check_on_graph(make_workload(model, graph, request), graph)
+    parts = len(data.stages[0].devices)
+    seed = 0 if data.partition is None else data.partition.seed
+    measured = MeasuredGraph.of(graph, workload.traced.schema, (parts,), seed=seed)
+    if measured.fingerprint != data.fingerprints.graph:
+        raise PlanError(
+            f"the plan was made for another graph than this one of {measured.schema.rows['node']} nodes and "
+            f"{measured.schema.rows['edge']} edges: its schema, sizes or edges differ; plan again with autoplan.optimize"
+        )
+    if model_fingerprint(workload.opgraph) != data.fingerprints.model:
+        raise PlanError(
+            f"the plan was made for another program: it has {len(data.stages[0].choices)} ops, this model with its loss "
+            f"({workload.traced.loss}) has {len(workload.opgraph.ops)}; plan again with autoplan.optimize"
+        )
+    return Bound(data, cluster, request, model, graph, workload, measured)

@@ -1,0 +1,151 @@
+"""The lock-step check: sharded ranks of one process against one rank, on a small sample, in float64 (torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from autoplan.errors import AutoplanError, TraceError
+from autoplan.execute.difference import Difference, first_difference
+from autoplan.partition.halo import IntArray, build_shards
+from autoplan.planner.measured import edge_arrays, list_arrays
+from autoplan.planner.workload import Workload, cast, make_workload
+from autoplan.trace.sampling import draw_samples
+
+_RANKS = (2, 3)
+_TOLERANCE = 1e-9
+_SEED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A strategy whose numbers differ from one device's.
+
+    Attributes:
+        text: what differs, and by how much.
+        denied: op index -> strategies that must not be offered again.
+    """
+
+    text: str
+    denied: Mapping[int, frozenset[str]]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Checker:
+    """Checks choices of strategies for one workload."""
+
+    def __init__(self, model: nn.Module, graph: Data, workload: Workload) -> None:
+        """Traces again in float64 when it is first needed; model and graph are the user's and are left as they are."""
+        self._model, self._graph, self._workload = model, graph, workload
+        self._double: Workload | None = None
+
+    def check(self, choices: Mapping[int, str]) -> Mismatch | None:
+        """Runs two and three ranks on unequal shards of a sample and compares outputs, gradients and buffers with one rank.
+
+        Args:
+            choices: op index -> strategy.
+        """
+        double = self._traced_in_double()
+        program = double.traced.program
+        assert program is not None
+        schema = double.traced.schema
+        sample = draw_samples(self._graph, self._workload.traced.schema, seed=_SEED)[-1]
+        names = schema.names
+        tensors = {
+            name: cast(tensor.detach(), torch.float64)
+            for name, tensor in zip(names, sample.tensors, strict=True)
+        }
+        parameters, buffers = state_of(double)
+        for ranks in _RANKS:
+            shards = build_shards(
+                uneven_owner(sample.rows["node"], ranks),
+                edge_arrays(schema, tensors),
+                list_arrays(schema, tensors),
+                parts=ranks,
+            )
+            try:
+                difference = first_difference(
+                    program,
+                    double.opgraph,
+                    choices,
+                    shards,
+                    tensors,
+                    parameters,
+                    buffers,
+                    tolerance=_TOLERANCE,
+                )
+            except AutoplanError as error:
+                return Mismatch(
+                    f"it fails on {ranks} ranks: {error}", _all_sharded(double, choices)
+                )
+            if difference is not None:
+                return Mismatch(
+                    f"{difference} on {ranks} ranks", _blamed(double, choices, difference)
+                )
+        return None
+
+    def _traced_in_double(self) -> Workload:
+        if self._double is None:
+            self._double = in_double(self._model, self._graph, self._workload)
+        return self._double
+
+
+def in_double(model: nn.Module, graph: Data, workload: Workload) -> Workload:
+    """The same step in float64.
+
+    Raises:
+        TraceError: it is another program there.
+    """
+    double = make_workload(model, graph, workload.request, dtype=torch.float64)
+    mine = [(op.index, op.name) for op in workload.opgraph.ops]
+    theirs = [(op.index, op.name) for op in double.opgraph.ops]
+    if not double.general or mine != theirs:
+        why = double.opgraph.reason or "its ops differ"
+        raise TraceError(
+            f"in float64 this model is another program ({why}), so a plan cannot be compared with one device; "
+            "make its dtypes follow its parameters' dtype"
+        )
+    return double
+
+
+def state_of(workload: Workload) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Parameters and buffers (with plain tensor attributes) that the program reads, by `StateSlot.path`."""
+    program, module = workload.traced.program, workload.traced.module
+    parameters: dict[str, torch.Tensor] = {}
+    buffers: dict[str, torch.Tensor] = {}
+    for slot in program.state if program is not None else ():
+        tensor = getattr(module.get_submodule(slot.module), slot.key)
+        (parameters if slot.kind == "parameter" else buffers)[slot.path] = tensor.detach()
+    return parameters, buffers
+
+
+def uneven_owner(nodes: int, ranks: int) -> IntArray:
+    """[nodes] random ranks, the later ones with fewer nodes."""
+    generator = np.random.default_rng(ranks)
+    shares = 1.0 / np.arange(1, ranks + 1) ** 1.5
+    return generator.choice(ranks, size=nodes, p=shares / shares.sum()).astype(np.int64)
+
+
+def _blamed(
+    workload: Workload, choices: Mapping[int, str], difference: Difference
+) -> dict[int, frozenset[str]]:
+    """The op where values part; where only a gradient differs, every sharded op (the cause may be any)."""
+    for op in workload.opgraph.ops:
+        if difference.what == f"op {op.index} {op.name}" and choices.get(op.index, "R") != "R":
+            return {op.index: frozenset({choices[op.index]})}
+    return _all_sharded(workload, choices)
+
+
+def _all_sharded(workload: Workload, choices: Mapping[int, str]) -> dict[int, frozenset[str]]:
+    return {
+        op.index: frozenset(s.name for s in op.strategies if s.name != "R")
+        for op in workload.opgraph.ops
+        if choices.get(op.index, "R") != "R"
+    }

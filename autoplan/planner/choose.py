@@ -1,0 +1,126 @@
+"""The search, with every strategy checked before it is offered (torch).
+
+A candidate that shards anything is run on a small sample of the graph, two and three ranks in lock-step, and compared with
+one rank in float64. What differs is denied to the search, which then chooses again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import nn
+from torch_geometric.data import Data
+
+from autoplan.cost import CostModel
+from autoplan.device import Cluster
+from autoplan.planner.check import Checker, Mismatch
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.workload import Workload, model_tensors
+from autoplan.search import Candidate, SearchResult, solve
+
+_ROUNDS = 8
+"""How often the search may be sent back; each round denies at least one strategy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        result: of the last search.
+        mismatches: strategies that were rejected because their numbers differ from one device's.
+    """
+
+    result: SearchResult
+    mismatches: tuple[Mismatch, ...]
+
+
+def choose(
+    model: nn.Module,
+    graph: Data,
+    workload: Workload,
+    measured: MeasuredGraph,
+    cluster: Cluster,
+    models: Sequence[CostModel],
+    *,
+    optimizer: str,
+    strategy: str,
+    objective: Literal["time", "memory"],
+) -> Choice:
+    """Searches until what it offers has passed the check.
+
+    Args:
+        model: the user's.
+        graph: the user's.
+        workload: the traced step.
+        measured: the graph's sizes and partitions.
+        cluster: the devices.
+        models: cost models of the plugins.
+        optimizer: its name.
+        strategy: ``auto`` or a family.
+        objective: what is least.
+
+    Raises:
+        InfeasibleError: nothing fits, or nothing of the family asked for is left.
+    """
+    checker = Checker(model, graph, workload)
+    denied: dict[int, frozenset[str]] = {}
+    mismatches: list[Mismatch] = []
+
+    def search(denied: Mapping[int, frozenset[str]]) -> SearchResult:
+        return solve(
+            workload.opgraph,
+            measured.stats,
+            cluster,
+            models,
+            parameters=model_tensors(model, workload.opgraph),
+            optimizer=optimizer,
+            strategy=strategy,
+            objective=objective,
+            training=workload.traced.training,
+            denied=denied,
+        )
+
+    for _ in range(_ROUNDS):
+        result = search(denied)
+        found = _first_mismatch(checker, result.candidates)
+        if found is None:
+            return Choice(result, tuple(mismatches))
+        mismatches.append(found)
+        denied = _merged(denied, found.denied)
+    result = search(
+        {
+            op.index: frozenset(s.name for s in op.strategies if s.name != "R")
+            for op in workload.opgraph.ops
+        }
+    )
+    reason = f"its numbers differ from one device's: {mismatches[-1]}"
+    candidates = tuple(
+        c if c.feasible or c.strategy == "single" else replace(c, reason=reason)
+        for c in result.candidates
+    )
+    return Choice(replace(result, candidates=candidates), tuple(mismatches))
+
+
+def _first_mismatch(checker: Checker, candidates: Sequence[Candidate]) -> Mismatch | None:
+    """Candidates often agree in their choices; each set of choices is run once."""
+    seen: list[Mapping[int, str]] = []
+    for candidate in candidates:
+        choices = candidate.choices
+        if choices is None or choices in seen or all(name == "R" for name in choices.values()):
+            continue
+        seen.append(choices)
+        mismatch = checker.check(choices)
+        if mismatch is not None:
+            return mismatch
+    return None
+
+
+def _merged(
+    first: Mapping[int, frozenset[str]], second: Mapping[int, frozenset[str]]
+) -> dict[int, frozenset[str]]:
+    return {
+        op: first.get(op, frozenset()) | second.get(op, frozenset()) for op in {*first, *second}
+    }

@@ -1,0 +1,152 @@
+"""Plans of steps that have no program to rewrite: plain PyTorch on one device, in this process (torch).
+
+A private copy of the model runs, in the traced step's own module; weights and buffers go back to the user's model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from autoplan.errors import PlanError
+from autoplan.execute.audit import peak_memory, storage_bytes
+from autoplan.execute.job import Evaluation, RankResult
+from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.execute.progress import EpochReport, progress_bar
+from autoplan.execute.train import TrainResult, combine
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.stepping import StepOutcome
+from autoplan.planner.workload import Workload
+from autoplan.trace.step_module import user_name
+
+
+def eager_step(workload: Workload, measured: MeasuredGraph, *, seed: int) -> StepOutcome:
+    """One step without an update, as plain PyTorch runs it. Random draws are torch's own, from the seed."""
+    traced = workload.traced
+    with _drawn_from(seed), torch.set_grad_enabled(traced.has_loss):
+        loss, outputs, metrics = _run(workload, measured)
+        if loss is not None and loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+    gradients = {
+        user_name(name): parameter.grad.clone()
+        for name, parameter in traced.module.named_parameters()
+        if parameter.grad is not None
+    }
+    traced.module.zero_grad()
+    buffers = {user_name(name): b.clone() for name, b in traced.module.named_buffers()}
+    detached = outputs.detach() if isinstance(outputs, torch.Tensor) else outputs
+    return StepOutcome(
+        None if loss is None else loss.detach(), detached, gradients, buffers, metrics
+    )
+
+
+def eager_train(
+    model: nn.Module,
+    measured: MeasuredGraph,
+    training: Workload,
+    evaluation: Workload | None,
+    *,
+    optimizer: OptimizerSpec,
+    epochs: int,
+    seed: int,
+    evaluate_every: int | None,
+    progress: bool,
+) -> TrainResult:
+    """Trains in this process and copies weights and buffers into the user's model.
+
+    Raises:
+        PlanError: there is no loss, or no parameter that asks for a gradient.
+    """
+    module = training.traced.module
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not training.traced.has_loss or not trained:
+        raise PlanError(
+            "there is nothing to train: the plan has no loss (give loss=) or no parameter asks for a gradient"
+        )
+    updates = optimizer.build(trained)
+    losses, seconds, evaluations = [], [], []
+    measured_step = min(3, epochs - 1)
+    peak, resident = 0, 0
+    with progress_bar(epochs, shown=progress) as reporter:
+        for epoch in range(epochs):
+            updates.zero_grad(set_to_none=True)
+            with _drawn_from(seed + epoch):
+                started = time.perf_counter()
+                if epoch == measured_step:
+                    resident = storage_bytes([*module.parameters(), *measured.tensors.values()])
+                    with peak_memory(resident) as memory:
+                        loss = _update(training, measured, updates)
+                    peak = memory.peak
+                else:
+                    loss = _update(training, measured, updates)
+                seconds.append(time.perf_counter() - started)
+            losses.append(float(loss))
+            last = epoch + 1 == epochs
+            if last or (evaluate_every and (epoch + 1) % evaluate_every == 0):
+                evaluations.append(Evaluation(epoch + 1, _evaluate(module, evaluation, measured)))
+            if reporter.wants(last=last):
+                reporter.report(
+                    EpochReport(
+                        epoch + 1, losses[-1], evaluations[-1].metrics if evaluations else {}
+                    )
+                )
+    model.load_state_dict(module.get_submodule("model").state_dict())
+    result = RankResult(
+        losses=tuple(losses),
+        evaluations=tuple(evaluations),
+        step_seconds=tuple(seconds),
+        threads=torch.get_num_threads(),
+        audited=(measured_step,),
+        collectives=(),
+        resident_bytes=resident,
+        peak_bytes=peak,
+        parameters={name: p.detach().clone() for name, p in model.named_parameters()},
+        buffers={name: b.detach().clone() for name, b in model.named_buffers()},
+    )
+    return combine([result], None)
+
+
+def _update(
+    workload: Workload, measured: MeasuredGraph, updates: torch.optim.Optimizer
+) -> torch.Tensor:
+    loss, _, _ = _run(workload, measured)
+    assert loss is not None
+    loss.backward()  # type: ignore[no-untyped-call]
+    updates.step()
+    return loss.detach()
+
+
+def _evaluate(
+    module: nn.Module, evaluation: Workload | None, measured: MeasuredGraph
+) -> dict[str, float]:
+    if evaluation is None:
+        return {}
+    own = evaluation.traced.module.get_submodule("model")
+    own.load_state_dict(module.get_submodule("model").state_dict())
+    with torch.no_grad():
+        _, _, metrics = _run(evaluation, measured)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def _run(
+    workload: Workload, measured: MeasuredGraph
+) -> tuple[torch.Tensor | None, Any, dict[str, Any]]:
+    """Loss, outputs and metrics of the step's module on the graph."""
+    traced = workload.traced
+    result = traced.module(*(measured.tensors[name] for name in traced.schema.names))
+    parts = list(result) if traced.has_loss or traced.metrics else [result]
+    loss = parts.pop(0) if traced.has_loss else None
+    return loss, parts[0], parts[1] if traced.metrics else {}
+
+
+@contextmanager
+def _drawn_from(seed: int) -> Iterator[None]:
+    """Torch's global generator from a seed, and back to where it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,139 @@
+"""From a model, a graph and a cluster to a plan as data (torch)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+from torch_geometric.data import Data
+
+import autoplan
+from autoplan.device import Cluster
+from autoplan.plan import PLAN_VERSION, Fingerprints, PlanData
+from autoplan.planner.choose import Choice, choose
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.workload import (
+    StepRequest,
+    Workload,
+    check_on_graph,
+    make_workload,
+    model_tensors,
+)
+from autoplan.plugins import registry
+from autoplan.search.assemble import alternatives, device_uses, partition_use, stage_plan
+from autoplan.search.fingerprint import devices_fingerprint, model_fingerprint
+from autoplan.trace.step_module import user_name
+
+_FEWER = 4
+"""Data plans on fewer devices than there are: at most so many numbers of devices are tried."""
+
+
+def make_plan(
+    model: nn.Module,
+    graph: Data,
+    cluster: Cluster,
+    request: StepRequest,
+    *,
+    strategy: str,
+    objective: Literal["time", "memory"],
+    optimizer: str,
+) -> PlanData:
+    """Traces, measures, searches, checks.
+
+    Raises:
+        AutoplanError: see `autoplan.api.optimize`.
+    """
+    workload = check_on_graph(make_workload(model, graph, request), graph)
+    measured = MeasuredGraph.of(graph, workload.traced.schema, _parts(workload, cluster, strategy))
+    choice = choose(
+        model,
+        graph,
+        workload,
+        measured,
+        cluster,
+        registry().cost_models,
+        optimizer=optimizer,
+        strategy=strategy,
+        objective=objective,
+    )
+    result, opgraph = choice.result, workload.opgraph
+    best = result.best
+    assert best.prediction is not None
+    parameters = tuple(name for name, _ in model.named_parameters())
+    buffers = tuple(name for name, _ in model.named_buffers())
+    stage = stage_plan(
+        best,
+        opgraph,
+        parameters=parameters,
+        buffers=buffers,
+        attributes=_attributes(workload, {*parameters, *buffers}),
+    )
+    return PlanData(
+        version=PLAN_VERSION,
+        autoplan_version=str(autoplan.__version__),
+        strategy=best.strategy,
+        forced=result.forced,
+        exact=True,
+        status=best.status,
+        gap=result.gap,
+        deterministic=best.deterministic,
+        objective=result.objective,
+        optimizer=optimizer,
+        loss=workload.traced.loss,
+        generality=opgraph.generality,
+        generality_reason=opgraph.reason,
+        devices_text=cluster.text,
+        devices=device_uses(best, cluster),
+        partition=partition_use(best, measured.stats),
+        stages=(stage,),
+        predicted=best.prediction,
+        alternatives=alternatives(result),
+        unknown_ops=tuple(dict.fromkeys(op.name for op in opgraph.unknown_ops)),
+        notes=tuple(_notes(workload, choice)),
+        fingerprints=Fingerprints(
+            model=model_fingerprint(opgraph),
+            graph=measured.fingerprint,
+            devices=devices_fingerprint(cluster),
+        ),
+    )
+
+
+def _parts(workload: Workload, cluster: Cluster, strategy: str) -> tuple[int, ...]:
+    """Numbers of parts worth cutting the graph into: one per candidate."""
+    devices = len(cluster.devices)
+    if strategy == "single" or devices == 1 or not workload.shardable:
+        return (1,)
+    nodes = workload.traced.schema.rows["node"]
+    fewer = range(max(2, devices - _FEWER), devices)
+    return tuple(count for count in (1, *fewer, devices) if count <= max(nodes, 1))
+
+
+def _attributes(workload: Workload, known: set[str]) -> tuple[str, ...]:
+    """Plain tensors of the model (or of its loss) that the program reads, besides parameters and buffers."""
+    names = {
+        user_name(tensor.source)
+        for tensor in workload.opgraph.tensors.values()
+        if tensor.origin in ("parameter", "buffer") and tensor.source is not None
+    }
+    return tuple(sorted(names - known))
+
+
+def _notes(workload: Workload, choice: Choice) -> list[str]:
+    opgraph, traced = workload.opgraph, workload.traced
+    notes = []
+    if opgraph.reason:
+        notes.append(f"plain PyTorch on one device runs this step: {opgraph.reason}")
+    elif opgraph.single_only:
+        notes.append(f"only one device can run this step: {opgraph.single_only}")
+    notes += [f"a strategy was rejected by the lock-step check: {m}" for m in choice.mismatches]
+    if traced.has_loss:
+        idle = [
+            tensor.name
+            for tensor in model_tensors(traced.module.get_submodule("model"), opgraph)
+            if not tensor.gets_gradient and tensor.name in traced.parameters
+        ]
+        if idle:
+            notes.append(f"no gradient of the loss reaches {', '.join(idle)}")
+    failures = choice.result.failures
+    notes += [f"cost model {f.model} failed on {f.op}: {f.reason}" for f in failures]
+    return notes

@@ -1,0 +1,125 @@
+"""A graph with its partitions: sizes for the search, shards for execution (torch)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from autoplan.execute.inputs import shard_inputs
+from autoplan.execute.job import RankData
+from autoplan.graphstats import GraphStats
+from autoplan.opgraph import EDGE
+from autoplan.partition.halo import IntArray, Shard, build_shards
+from autoplan.partition.measure import graph_stats, measure
+from autoplan.partition.metis import partition_nodes
+from autoplan.program.rank_program import RankInput
+from autoplan.search.fingerprint import digest, graph_fingerprint
+from autoplan.trace.schema import GraphSchema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredGraph:
+    """A graph, classified, and cut into parts.
+
+    Attributes:
+        schema: what its attributes are; tensors: by attribute, as they are on the graph (not copied).
+        stats: sizes, and one partition for each number of parts.
+        owners: by number of parts, [N] the rank that owns each node.
+    """
+
+    schema: GraphSchema
+    tensors: Mapping[str, torch.Tensor]
+    stats: GraphStats
+    owners: Mapping[int, IntArray]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Data,
+        schema: GraphSchema,
+        parts: Iterable[int],
+        *,
+        seed: int = 0,
+    ) -> MeasuredGraph:
+        """Cuts a graph with METIS and measures the parts.
+
+        Args:
+            graph: of the schema.
+            schema: its attributes.
+            parts: numbers of parts to cut it into; 1 is always there.
+            seed: of METIS.
+        """
+        tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
+        edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
+        nodes = schema.rows["node"]
+        owned: dict[int, IntArray] = {1: np.zeros(nodes, dtype=np.int64)}
+        partitions = {}
+        for count in sorted(set(parts) - {1}):
+            owned[count] = partition_nodes(edges[EDGE], nodes, count, seed=seed)
+            partitions[count] = measure(owned[count], edges, listed, parts=count, seed=seed)
+        attribute_bytes = {
+            name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()
+        }
+        stats = graph_stats(
+            nodes, edges, listed, attribute_bytes=attribute_bytes, partitions=partitions
+        )
+        return cls(schema, tensors, stats, owned)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the schema, the sizes, the edges and the listed nodes; features and labels may change."""
+        arrays = {
+            **edge_arrays(self.schema, self.tensors),
+            **list_arrays(self.schema, self.tensors),
+        }
+        content = digest(
+            {axis: hashlib.sha256(array.tobytes()).hexdigest() for axis, array in arrays.items()}
+        )
+        attributes = {
+            spec.name: (spec.dtype, tuple(self.tensors[spec.name].shape))
+            for spec in self.schema.attributes
+        }
+        return graph_fingerprint(attributes, self.schema.rows, content)
+
+    def shards(self, parts: int) -> tuple[Shard, ...]:
+        """What each rank holds."""
+        return build_shards(
+            self.owners[parts],
+            edge_arrays(self.schema, self.tensors),
+            list_arrays(self.schema, self.tensors),
+            parts=parts,
+        )
+
+    def rank_data(self, parts: int, wanted: Iterable[RankInput]) -> Iterator[RankData]:
+        """Each rank's part of the graph in turn, so that the caller need not hold them all."""
+        needed = tuple(wanted)
+        for shard in self.shards(parts):
+            yield RankData(shard, shard_inputs(needed, self.tensors, shard))
+
+
+def edge_arrays(
+    schema: GraphSchema, tensors: Mapping[str, torch.Tensor]
+) -> dict[str, NDArray[np.integer]]:
+    """By edge axis, [2, E] node numbers, source first; views of the tensors."""
+    return {
+        str(spec.dims[1]): tensors[spec.name].detach().cpu().numpy()
+        for spec in schema.attributes
+        if spec.index is not None and spec.index.ends == ("src", "dst")
+    }
+
+
+def list_arrays(
+    schema: GraphSchema, tensors: Mapping[str, torch.Tensor]
+) -> dict[str, NDArray[np.integer]]:
+    """By index axis, [K] the nodes that an attribute lists; views of the tensors."""
+    return {
+        str(spec.dims[0]): tensors[spec.name].detach().cpu().numpy()
+        for spec in schema.attributes
+        if spec.index is not None and spec.dims[0] == f"index:{spec.name}"
+    }

@@ -1,0 +1,98 @@
+"""Training a plan: from a workload and its choices to a job for workers, and back into the user's model (torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from autoplan.execute.job import TrainJob
+from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.execute.rewrite import rank_program
+from autoplan.execute.train import TrainResult, run_training
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A workload and the strategy of each of its ops."""
+
+    workload: Workload
+    choices: Mapping[int, str]
+
+
+def train(
+    model: nn.Module,
+    measured: MeasuredGraph,
+    training: Planned,
+    evaluation: Planned | None,
+    *,
+    workers: int,
+    optimizer: OptimizerSpec,
+    epochs: int,
+    seed: int,
+    evaluate_every: int | None,
+    planned_bytes: tuple[int, ...],
+    progress: bool,
+    device: str,
+) -> TrainResult:
+    """Trains on ``workers`` processes (this one, with one) and copies weights and buffers into the user's model.
+
+    Raises:
+        ExecutionError: a worker failed; the model is unchanged then.
+        PlanError: there is nothing to train.
+    """
+    assert training.workload.traced.program is not None
+    step = rank_program(
+        training.workload.traced.program, training.workload.opgraph, training.choices
+    )
+    wanted = list(step.inputs)
+    tensors = training.workload.traced.state_tensors(model)
+    evaluate, positions = None, {}
+    if evaluation is not None:
+        traced = evaluation.workload.traced
+        assert traced.program is not None
+        evaluate = rank_program(traced.program, evaluation.workload.opgraph, evaluation.choices)
+        wanted += evaluate.inputs
+        tensors |= traced.state_tensors(model)
+        first = len(evaluate.outputs) - len(traced.metrics)
+        positions = {name: first + i for i, name in enumerate(traced.metrics)}
+    trainable = {p for p in tensors if isinstance(tensors[p], nn.Parameter)}
+    job = TrainJob(
+        program=step,
+        parameters={path: tensors[path] for path in sorted(trainable)},
+        buffers={path: tensors[path] for path in sorted(tensors.keys() - trainable)},
+        optimizer=optimizer,
+        epochs=epochs,
+        seed=seed,
+        evaluation=evaluate,
+        metrics=positions,
+        evaluate_every=evaluate_every,
+        device=device,
+        default_dtype=torch.get_default_dtype(),
+    )
+    result = run_training(
+        job,
+        measured.rank_data(workers, wanted),
+        workers=workers,
+        planned_bytes=planned_bytes,
+        progress=progress,
+    )
+    _copy_back(tensors, result, {*step.trained, *step.written})
+    return result
+
+
+def _copy_back(tensors: Mapping[str, torch.Tensor], result: TrainResult, changed: set[str]) -> None:
+    """Trained parameters and written buffers, into the very tensors of the user's model."""
+    with torch.no_grad():
+        for path, value in _values(result):
+            if path in changed and path in tensors:
+                tensors[path].copy_(value)
+
+
+def _values(result: TrainResult) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from result.parameters.items()
+    yield from result.buffers.items()

@@ -1,0 +1,202 @@
+"""The proof that a plan trains to one device's numbers (DESIGN 8) (torch).
+
+One rank and all ranks step side by side in float64 with SGD from equal weights, and with equal random draws; the one-rank
+program itself is compared with the user's model as plain PyTorch runs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from autoplan.execute.lockstep import StepResult
+from autoplan.planner.check import state_of
+from autoplan.planner.eager import eager_step
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.stepping import ThreadGroup
+from autoplan.planner.workload import Workload
+from autoplan.trace.step_module import user_name
+from autoplan.trace.validation import validate
+
+BOUND = 1e-10
+"""Of every relative error; a gradient is measured against its parameter's or 1e-3 of the largest gradient."""
+LEARNING_RATE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How far a plan's numbers are from one device's; all errors are relative and are compared with `bound`.
+
+    Attributes:
+        ok: every error is within the bound.
+        workers, steps: what was compared.
+        loss_error, output_error, gradient_error, weight_error, buffer_error: the largest of all steps.
+        worst_parameter: the parameter with the largest gradient error; None where no gradient differs.
+        eager_error: one rank's program against the user's model in plain PyTorch: outputs, gradients, buffers.
+    """
+
+    ok: bool
+    workers: int
+    steps: int
+    loss_error: float
+    output_error: float
+    gradient_error: float
+    weight_error: float
+    buffer_error: float
+    worst_parameter: str | None
+    eager_error: float
+    bound: float = BOUND
+
+    def __str__(self) -> str:
+        verdict = "equals" if self.ok else "DIFFERS from"
+        worst = f" (worst: {self.worst_parameter})" if self.worst_parameter else ""
+        against = "" if self.workers == 1 else f"{self.workers} workers against one, "
+        return (
+            f"the plan {verdict} one device: {against}{self.steps} steps in float64, relative errors: "
+            f"loss {self.loss_error:.1e}, outputs {self.output_error:.1e}, gradients {self.gradient_error:.1e}{worst}, "
+            f"weights {self.weight_error:.1e}, buffers {self.buffer_error:.1e}; "
+            f"plain PyTorch {self.eager_error:.1e}; bound {self.bound:.0e}"
+        )
+
+
+def compare(
+    workload: Workload, alone: ThreadGroup, together: ThreadGroup, *, steps: int, seed: int
+) -> Verification:
+    """Steps both groups and compares them.
+
+    Args:
+        workload: the step in float64.
+        alone: one rank.
+        together: the plan's ranks, on equal float64 tensors.
+        steps: SGD steps to take.
+        seed: of the random draws.
+    """
+    eager = _against_eager(workload, alone)
+    errors = {"loss": 0.0, "outputs": 0.0, "gradients": 0.0, "weights": 0.0, "buffers": 0.0}
+    worst: str | None = None
+    first, second = state_of(workload), state_of(workload)
+    for step in range(steps):
+        one = alone.step(*first, seed=seed, step=step)
+        many = together.step(*second, seed=seed, step=step)
+        _raise_to(errors, "loss", _values_error([one.loss], [many.loss]))
+        _raise_to(errors, "outputs", _values_error(one.outputs, many.outputs))
+        error, name = _gradient_error(one, many)
+        if error > errors["gradients"]:
+            worst = user_name(name) if name is not None else None
+        _raise_to(errors, "gradients", error)
+        first, second = _updated(first, one), _updated(second, many)
+        _raise_to(errors, "weights", _mapping_error(first[0], second[0]))
+        _raise_to(errors, "buffers", _mapping_error(first[1], second[1]))
+    return Verification(
+        ok=all(error <= BOUND for error in (*errors.values(), eager)),
+        workers=len(together.shards),
+        steps=steps,
+        loss_error=errors["loss"],
+        output_error=errors["outputs"],
+        gradient_error=errors["gradients"],
+        weight_error=errors["weights"],
+        buffer_error=errors["buffers"],
+        worst_parameter=worst,
+        eager_error=eager,
+    )
+
+
+def compare_eager(
+    workload: Workload, measured: MeasuredGraph, *, steps: int, seed: int
+) -> Verification:
+    """For plans that plain PyTorch runs: two runs from one seed must agree in outputs and gradients."""
+    first = eager_step(workload, measured, seed=seed)
+    again = eager_step(workload, measured, seed=seed)
+    loss = _values_error([first.loss], [again.loss])
+    outputs = _values_error([first.outputs], [again.outputs])
+    gradients = _mapping_error(first.gradients, again.gradients)
+    return Verification(
+        ok=max(loss, outputs, gradients) <= BOUND,
+        workers=1,
+        steps=1,
+        loss_error=loss,
+        output_error=outputs,
+        gradient_error=gradients,
+        weight_error=0.0,
+        buffer_error=0.0,
+        worst_parameter=None,
+        eager_error=0.0,
+    )
+
+
+def _against_eager(workload: Workload, alone: ThreadGroup) -> float:
+    assert workload.traced.program is not None
+    inputs = tuple(alone.tensors[name] for name in workload.traced.schema.names)
+    return max(validate(workload.traced.program, workload.traced.module, inputs).values())
+
+
+def _updated(
+    state: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]], result: StepResult
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """One step of SGD; buffers as the step left them."""
+    parameters = dict(state[0])
+    for path, gradient in result.gradients.items():
+        if gradient is not None:
+            parameters[path] = parameters[path] - LEARNING_RATE * gradient
+    return parameters, {**state[1], **result.buffers}
+
+
+def _raise_to(errors: dict[str, float], what: str, value: float) -> None:
+    errors[what] = max(errors[what], value)
+
+
+def _gradient_error(one: StepResult, many: StepResult) -> tuple[float, str | None]:
+    """DESIGN 8: the largest difference over max(largest of that gradient, 1e-3 of the largest of all)."""
+    largest = max((_size(g) for g in one.gradients.values() if g is not None), default=0.0)
+    worst, name = 0.0, None
+    for path in {**one.gradients, **many.gradients}:
+        mine, theirs = one.gradients.get(path), many.gradients.get(path)
+        if mine is None and theirs is None:
+            continue
+        if mine is None or theirs is None:
+            return math.inf, path
+        scale = max(_size(mine), 1e-3 * largest)
+        error = _difference(mine, theirs) / scale if scale else _difference(mine, theirs)
+        if error > worst or math.isnan(error):
+            worst, name = (math.inf if math.isnan(error) else error), path
+    return worst, name
+
+
+def _mapping_error(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> float:
+    return _values_error(list(first.values()), [second[name] for name in first])
+
+
+def _values_error(first: object, second: object) -> float:
+    """The largest difference of any two values over max(1, largest magnitude)."""
+    assert isinstance(first, (list, tuple))
+    assert isinstance(second, (list, tuple))
+    worst = 0.0
+    for one, many in zip(first, second, strict=True):
+        if one is None and many is None:
+            continue
+        if isinstance(one, torch.Tensor) and isinstance(many, torch.Tensor):
+            if one.shape != many.shape or one.dtype != many.dtype:
+                return math.inf
+            error = _difference(one, many) / max(1.0, _size(one))
+        else:
+            error = 0.0 if one == many else math.inf
+        worst = max(worst, math.inf if math.isnan(error) else error)
+    return worst
+
+
+def _difference(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Largest absolute difference; equal infinities and NaNs differ by nothing."""
+    if not first.numel():
+        return 0.0
+    left, right = first.detach().double(), second.detach().double()
+    same = (left == right) | (left.isnan() & right.isnan())
+    return float(torch.where(same, 0.0, (left - right).abs()).max())
+
+
+def _size(tensor: torch.Tensor) -> float:
+    return (
+        float(tensor.detach().double().nan_to_num(0, 0, 0).abs().max()) if tensor.numel() else 0.0
+    )

@@ -1,0 +1,178 @@
+"""What is to be planned: a traced step and its operator graph (torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from autoplan.errors import GuardError
+from autoplan.opgraph import OpGraph
+from autoplan.program.binding import check_input_guards
+from autoplan.search import ModelTensor
+from autoplan.trace.build import build_opgraph
+from autoplan.trace.loss import LossFunction
+from autoplan.trace.step import Metrics, TracedStep, trace_step
+from autoplan.trace.step_module import user_name
+from autoplan.trace.validation import validate
+
+_SMALL_PASS_BYTES = 256 * 2**20
+"""Up to this much the whole graph is run once by the model and once by the program when a plan is made (DESIGN 3)."""
+_TOLERANCE = 1e-4
+"""Largest relative difference there, in the model's own dtype."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepRequest:
+    """The user's functions and hints that make a step of a model; arguments as in `trace_step`."""
+
+    loss: LossFunction | None = None
+    training: bool = True
+    metrics: Metrics | None = None
+    inputs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """A step, traced.
+
+    Attributes:
+        traced: the step with its program.
+        opgraph: the program as data; ``concrete`` where it holds for no other size than those it was recorded at.
+        request: what it was traced from.
+    """
+
+    traced: TracedStep
+    opgraph: OpGraph
+    request: StepRequest
+
+    @property
+    def general(self) -> bool:
+        """Whether there is a program that may be rewritten."""
+        return self.traced.program is not None and self.opgraph.generality == "general"
+
+    @property
+    def shardable(self) -> bool:
+        """Whether there is a program that can be written for ranks; if not, plain PyTorch runs the step."""
+        return self.general and self.opgraph.single_only is None
+
+
+def make_workload(
+    model: nn.Module, graph: Data, request: StepRequest, *, dtype: torch.dtype | None = None
+) -> Workload:
+    """Traces a step and describes it as an operator graph.
+
+    Args:
+        model: the user's, left as it is.
+        graph: the user's.
+        request: loss, mode, metrics, hints.
+        dtype: floating dtype to trace in instead of the model's own.
+
+    Raises:
+        TraceError: see `trace_step`.
+    """
+    traced = trace_step(
+        model,
+        graph,
+        request.loss,
+        training=request.training,
+        metrics=request.metrics,
+        inputs=request.inputs,
+        dtype=dtype,
+    )
+    recorded = traced.program or traced.recording
+    if recorded is None:
+        return Workload(traced, _unrecorded(traced), request)
+    rows = traced.sample_rows[: len(recorded.samples)]
+    opgraph = build_opgraph(
+        recorded,
+        traced.schema.attributes,
+        rows,
+        has_loss=traced.has_loss,
+        training=request.training,
+        frozen=_frozen(traced),
+        generality="general" if traced.program is not None else "concrete",
+        reason=traced.reason,
+    )
+    ops = tuple(replace(op, module=user_name(op.module)) for op in opgraph.ops)
+    return Workload(traced, replace(opgraph, ops=ops), request)
+
+
+def check_on_graph(workload: Workload, graph: Data) -> Workload:
+    """The workload, held to the graph itself: where a decision recorded from the samples comes out differently, concrete.
+
+    Checked are decisions on sizes, dtypes and layouts, and, where one pass is small, everything: outputs and gradients of
+    the program against the model's own on the whole graph.
+    """
+    traced = workload.traced
+    program = traced.program
+    if program is None or not workload.general:
+        return workload
+    tensors = traced.schema.tensors(graph)
+    try:
+        check_input_guards(program, tensors, traced.module)
+        if _pass_bytes(workload) <= _SMALL_PASS_BYTES:
+            worst = max(validate(program, traced.module, tensors).values())
+            if worst > _TOLERANCE:
+                raise GuardError(f"the program differs from the model by {worst:.1e}")
+    except GuardError as error:
+        reason = f"not valid for this graph: {error}"
+        opgraph = replace(workload.opgraph, generality="concrete", reason=reason)
+        return replace(workload, opgraph=opgraph)
+    return workload
+
+
+def _pass_bytes(workload: Workload) -> float:
+    """All tensors that one pass makes, as if none were freed."""
+    rows = {name: float(count) for name, count in workload.traced.schema.rows.items()}
+    sizes = {name: axis.rows.evaluate(rows) for name, axis in workload.opgraph.axes.items()}
+    made = [t for t in workload.opgraph.tensors.values() if t.origin == "op"]
+    return sum(tensor.bytes.evaluate(sizes) for tensor in made)
+
+
+def model_tensors(model: nn.Module, opgraph: OpGraph) -> tuple[ModelTensor, ...]:
+    """The model's parameters and buffers, tied ones once, and whether a gradient of the loss reaches them."""
+    reached = {
+        user_name(tensor.source)
+        for tensor in opgraph.tensors.values()
+        if tensor.origin == "parameter" and tensor.reaches_loss and tensor.source is not None
+    }
+    parameters = [
+        ModelTensor(name, p.numel() * p.element_size(), name in reached)
+        for name, p in model.named_parameters()
+    ]
+    buffers = [
+        ModelTensor(name, b.numel() * b.element_size(), False) for name, b in model.named_buffers()
+    ]
+    return (*parameters, *buffers)
+
+
+def _frozen(traced: TracedStep) -> tuple[str, ...]:
+    return tuple(
+        name for name, parameter in traced.module.named_parameters() if not parameter.requires_grad
+    )
+
+
+def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """A floating tensor in a dtype; others as they are."""
+    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+
+
+def _unrecorded(traced: TracedStep) -> OpGraph:
+    """The graph of a step of which not even one pass could be recorded: no ops, one device."""
+    why = traced.reason or "it could not be recorded"
+    return OpGraph(
+        ops=(),
+        tensors={},
+        axes={},
+        outputs=(),
+        has_loss=traced.has_loss,
+        training=traced.training,
+        generality="concrete",
+        reason=why,
+        single_only=why,
+    )

@@ -1,0 +1,99 @@
+"""Cora, public split: the accuracy of one process and the same loss curve on 1, 2, 3 and 4 workers."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+import autoplan
+from autoplan import datasets
+
+DATA = Path(os.environ.get("AUTOPLAN_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+PLANETOID = DATA / "planetoid"
+pytestmark = pytest.mark.skipif(
+    not PLANETOID.exists(), reason="Planetoid's raw files are absent (set AUTOPLAN_DATA)"
+)
+
+
+class GCN(nn.Module):
+    def __init__(self, dropout: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first = GCNConv(1433, 16)
+        self.second = GCNConv(16, 7)
+        self.dropout = dropout
+        self.to(dtype)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.dropout(x, self.dropout, self.training)
+        h = self.first(h, edge_index).relu()
+        return self.second(F.dropout(h, self.dropout, self.training), edge_index)
+
+
+def accuracy(out: Tensor, graph: Data) -> Tensor:
+    hits = out.argmax(dim=-1)[graph.test_mask] == graph.y[graph.test_mask]
+    return hits.float().mean()
+
+
+@pytest.fixture(scope="module")
+def cora() -> Data:
+    return datasets.planetoid(PLANETOID, "Cora")
+
+
+def losses(
+    cora: Data, workers: int, *, dropout: float, dtype: torch.dtype, epochs: int
+) -> tuple[list[float], float]:
+    graph = cora.clone()
+    graph.x = graph.x.to(dtype)
+    torch.manual_seed(12)
+    model = GCN(dropout, dtype)
+    strategy = "single" if workers == 1 else "data"
+    plan = autoplan.optimize(model, graph, f"{workers}xcpu", strategy=strategy)
+    result = plan.train(
+        model,
+        graph,
+        epochs=epochs,
+        lr=0.01,
+        weight_decay=5e-4,
+        seed=0,
+        metrics={"test": accuracy},
+        progress=False,
+    )
+    return list(result.losses), float(result.metrics["test"])
+
+
+def worst(first: list[float], second: list[float]) -> float:
+    assert len(first) == len(second)
+    return max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(first, second, strict=True))
+
+
+def test_loss_curves_agree_without_dropout(cora: Data) -> None:
+    alone, _ = losses(cora, 1, dropout=0.0, dtype=torch.float64, epochs=200)
+    for workers in (2, 3, 4):
+        curve, _ = losses(cora, workers, dropout=0.0, dtype=torch.float64, epochs=200)
+        assert worst(alone, curve) <= 1e-9, workers
+
+
+def test_loss_curves_agree_in_float32(cora: Data) -> None:
+    alone, _ = losses(cora, 1, dropout=0.0, dtype=torch.float32, epochs=50)
+    for workers in (2, 3, 4):
+        curve, _ = losses(cora, workers, dropout=0.0, dtype=torch.float32, epochs=50)
+        assert worst(alone, curve) <= 1e-4, workers
+
+
+def test_loss_curves_agree_with_dropout(cora: Data) -> None:
+    alone, _ = losses(cora, 1, dropout=0.5, dtype=torch.float64, epochs=20)
+    for workers in (2, 3, 4):
+        curve, _ = losses(cora, workers, dropout=0.5, dtype=torch.float64, epochs=20)
+        assert worst(alone, curve) <= 1e-9, workers
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_accuracy(cora: Data, workers: int) -> None:
+    _, test_accuracy = losses(cora, workers, dropout=0.5, dtype=torch.float32, epochs=200)
+
+    assert test_accuracy >= 0.80
