@@ -1,8 +1,8 @@
 """Small graphs of the user's schema, drawn from the user's graph, on which a step is recorded (torch).
 
 Sizes are distinct, of mixed residues, and different from every width of the model, so that a recorded integer has one
-explanation. Rows are real rows, so that labels, types and vocabularies stay legal; edges are random, with a self-loop, a
-duplicate and an isolated last node.
+explanation. Rows are real rows, so that labels, types and vocabularies stay legal; edges are random, with self-loops,
+duplicates and an isolated last node.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ def draw_samples(
     sizes = sample_sizes({*widths, *fixed}, selections=len(masks) + len(lists))
     generator = torch.Generator().manual_seed(seed)
     taken = {*widths, *fixed, *(size for pair in sizes for size in pair)}
+    chosen: dict[str, list[int]] = {}
     samples = []
     for number, (nodes, edges) in enumerate(sizes):
         selected = _selected(number, nodes, [*masks, *lists])
-        rows = _rows(schema, number, nodes, edges, selected, taken)
+        rows = _rows(schema, number, nodes, edges, selected, taken, chosen)
         samples.append(_Draw(schema, tensors, masks, selected, rows, generator).sample())
     return tuple(samples)
 
@@ -121,8 +122,12 @@ def _rows(
     edges: int,
     selected: Mapping[str, int],
     taken: set[int],
+    chosen: dict[str, list[int]],
 ) -> dict[str, int]:
-    """Rows of every axis of sample ``number``; sizes of further axes are distinct from all others."""
+    """Rows of every axis of sample ``number``; sizes of further axes are distinct from all others, and mixed.
+
+    ``taken`` are the sizes in use and ``chosen`` those of further axes so far; both grow.
+    """
     rows = {NODE: nodes, EDGE: edges}
     for axis, real in schema.rows.items():
         if axis in rows:
@@ -131,9 +136,11 @@ def _rows(
             rows[axis] = 1 if real == 1 else _GRAPHS[number]
             continue
         wanted = selected.get(axis, max(5, edges // 4 - _IRREGULAR[number]))
-        while wanted in taken:
+        before = chosen.setdefault(axis, [])
+        while wanted in taken or not _mixed(before, wanted):
             wanted += 1
         taken.add(wanted)
+        before.append(wanted)
         rows[axis] = wanted
     return rows
 
@@ -214,11 +221,18 @@ class _Draw:
         return torch.zeros(shape, dtype=value.dtype)
 
     def _edges(self) -> Tensor:
-        """Random pairs: a self-loop first, a duplicate second to last, no edge at the last node, no symmetry."""
+        """Random pairs with self-loops and duplicates, none at the last node, no symmetry; ordered if the graph's are.
+
+        Self-loops and duplicates are two or more: torch treats a selection of one row in its own way.
+        """
         nodes, count = self._rows[NODE], self._rows[EDGE]
         edges = self._integers(max(nodes - 1, 1), 2 * count).view(2, count)
-        edges[:, 0] = 0
-        edges[:, -1] = edges[:, -2]
+        edges[:, :2] = torch.tensor([[0, 1], [0, 1]])
+        edges[:, -2:] = edges[:, -4:-2]
+        real = self._tensors["edge_index"]
+        for end in (1, 0):
+            if bool((real[end, 1:] >= real[end, :-1]).all()) and real.size(1) > 1:
+                return edges[:, edges[end].argsort(stable=True)]
         return edges
 
     def _batch(self) -> Tensor:

@@ -83,10 +83,31 @@ def test_masks_that_are_all_true_or_all_false_get_both(value):
 def test_edges_are_directed_with_self_loop_duplicate_and_isolated_last_node():
     for sample in samples_of(node_graph()):
         edges = {tuple(edge) for edge in sample["edge_index"].t().tolist()}
-        assert any(source == target for source, target in edges)
-        assert len(edges) < sample["edge_index"].size(1)
+        assert sum(source == target for source, target in edges) >= 2
+        assert len(edges) <= sample["edge_index"].size(1) - 2
         assert any((target, source) not in edges for source, target in edges)
         assert int(sample["edge_index"].max()) < sample["x"].size(0) - 1
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_edges_are_ordered_where_the_graphs_are(end):
+    graph = node_graph()
+    graph.edge_index = graph.edge_index[:, graph.edge_index[end].argsort()]
+    for sample in samples_of(graph):
+        assert (sample["edge_index"][end].diff() >= 0).all()
+        assert not (sample["edge_index"][1 - end].diff() >= 0).all()
+
+
+def test_further_axes_have_mixed_sizes_too():
+    graph = node_graph(
+        edge_label_index=torch.randint(0, 300, (2, 70)), train_idx=torch.arange(10, 60)
+    )
+    rows = [sample.rows for sample in draw_samples(graph, GraphSchema.of(graph))]
+    for axis in ("edge:edge_label_index", "index:train_idx"):
+        sizes = [row[axis] for row in rows[:-1]]
+        assert all(len({size % modulus for size in sizes}) > 1 for modulus in (2, 3, 4, 8))
+    flat = [size for row in rows for size in row.values()]
+    assert len(set(flat)) == len(flat)
 
 
 def test_edge_attributes_are_real_rows():

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GIN, PNA, GCNConv, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GIN, PNA, GCNConv, GraphSAGE, global_mean_pool
 
 from autoplan.errors import TraceError
 from autoplan.program.binding import bind
@@ -316,6 +316,68 @@ def test_node_count_follows_the_sample(explicit):
     step = trace_step(Net(), graph, training=False)
     assert step.reason is None
     check_against_eager(step, graph)
+
+
+def test_link_prediction():
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = GCNConv(FEATURES, 8)
+
+        def forward(self, x, edge_index, edge_label_index, edge_weight):
+            h = self.conv(x, edge_index, edge_weight)
+            return (h[edge_label_index[0]] * h[edge_label_index[1]]).sum(dim=1)
+
+    graph = node_graph(
+        edge_label_index=torch.randint(0, 300, (2, 70)),
+        edge_label=torch.randint(0, 2, (70,)).float(),
+        edge_weight=torch.rand(900),
+    )
+    del graph.y
+    step = trace_step(
+        Net(),
+        graph,
+        lambda out, g: F.binary_cross_entropy_with_logits(out, g.edge_label),
+    )
+    assert step.reason is None
+    check_against_eager(step, graph)
+
+
+def test_readout_over_a_batch():
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = GCNConv(FEATURES, 8)
+            self.head = nn.Linear(8, CLASSES)
+
+        def forward(self, x, edge_index, batch):
+            return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+    graph = node_graph(batch=torch.arange(300) // 10, y=torch.randint(0, CLASSES, (30,)))
+    step = trace_step(Net(), graph)
+    assert step.reason is None
+    assert "cross-entropy over all rows" in step.loss
+    check_against_eager(step, graph)
+
+
+def test_what_is_not_general_says_why_and_keeps_a_recording():
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = GCNConv(FEATURES, CLASSES)
+            self.calls = 0
+
+        def forward(self, x, edge_index):
+            self.calls += 1
+            return self.conv(x, edge_index) / self.calls
+
+    model = Counting()
+    step = trace_step(model, node_graph())
+    assert step.program is None
+    assert "Python state" in step.reason
+    assert step.recording is not None
+    assert step.state_tensors(model)["model.conv.bias"] is model.conv.bias
+    assert model.calls == 0
 
 
 def test_one_graph_program_serves_another_size():
