@@ -79,7 +79,7 @@ def place(program: Program, opgraph: OpGraph, choices: Mapping[int, str]) -> Pla
             )
         else:
             routes[name] = route(tensor, opgraph.axes, produced[name], states)
-    differentiable, grad = _gradients(program, routes, reads)
+    differentiable, grad = _gradients(program, opgraph, routes, reads, returned)
     return Placement(strategies, produced, loaded, routes, differentiable, grad, returned)
 
 
@@ -124,20 +124,29 @@ def _loads(opgraph: OpGraph, tensor: TensorMeta, needed: set[State]) -> tuple[St
 
 def _gradients(
     program: Program,
+    opgraph: OpGraph,
     routes: Mapping[str, tuple[Transition, ...]],
     reads: Mapping[tuple[str, State], list[Op]],
+    returned: Mapping[str, State],
 ) -> tuple[frozenset[tuple[str, State]], frozenset[tuple[str, State]]]:
+    """`Placement.differentiable` and `Placement.grad`. The loss is differentiated by the caller."""
+    loss = opgraph.outputs[0] if opgraph.has_loss else None
     differentiable: set[tuple[str, State]] = set()
     grad: set[tuple[str, State]] = set()
+    for name, state in returned.items():
+        if program.modes.grad:
+            grad.add((name, state))
+        if name == loss:
+            differentiable.add((name, state))
     for name, steps in routes.items():
         # last first: what a later transition needs, the one that it starts from needs too
         for step in reversed(steps):
             result = (name, step.target)
-            onward = [(name, later.target) for later in steps if later.source == step.target]
+            onward = {(name, later.target) for later in steps if later.source == step.target}
             readers = reads.get(result, [])
-            if any(name in op.differentiates for op in readers) or differentiable & set(onward):
+            if any(name in op.differentiates for op in readers) or differentiable & onward:
                 differentiable.add(result)
-            if any(_records(program, op) for op in readers) or grad & set(onward):
+            if any(_records(program, op) for op in readers) or grad & onward:
                 grad.add(result)
     return frozenset(differentiable), frozenset(grad)
 

@@ -144,8 +144,7 @@ class GraphMaker:
         texts = [a.text for a in step.args if isinstance(a, Expression) and a.text.startswith("v")]
         values = [t for t in dict.fromkeys(texts) if t in self.program.samples[0].shapes]
         inputs = [self.version.get(v, v) for v in values]
-        name = operator_name(step.func)
-        assert name is not None
+        name = operator_name(step.func) or "python"
         if name == "aten.index.Tensor":
             mask = inputs[1]
             self.axes[f"select({mask})"] = Axis(f"select({mask})", "node", "select", ("node",))
