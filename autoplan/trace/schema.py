@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.edge_index import EdgeIndex
 
 from autoplan.errors import TraceError
 from autoplan.opgraph import EDGE, NODE, IndexInto
@@ -63,11 +64,11 @@ class GraphSchema:
             TraceError: no graph that can be traced, an id out of range, or an attribute that is ambiguous.
         """
         values = _values(graph)
-        tensors_by_name = {name: v for name, v in sorted(values.items()) if isinstance(v, Tensor)}
+        tensors_by_name = {n: _plain(v) for n, v in sorted(values.items()) if isinstance(v, Tensor)}
         constants = tuple((n, v) for n, v in sorted(values.items()) if not isinstance(v, Tensor))
         asked = _asked(inputs or {}, tensors_by_name)
         _refuse_layouts(tensors_by_name)
-        edge_index = _edge_index(tensors_by_name)
+        edge_index = _edge_index(tensors_by_name, values)
         nodes = _node_count(graph, tensors_by_name, asked)
         if nodes == 0:
             raise TraceError("the graph has no nodes; give a graph with at least one")
@@ -129,7 +130,7 @@ class GraphSchema:
                 raise TraceError(
                     f"graph.{spec.name} is {describe(value)}, but was {spec.dtype} {list(spec.dims)}"
                 )
-            plain = value if type(value) is Tensor else value.as_subclass(Tensor)
+            plain = _plain(value)
             seen = any(plain is other for other in found)  # one tensor under two names
             found.append(plain.view_as(plain) if seen else plain.contiguous())
         return tuple(found)
@@ -150,6 +151,16 @@ class GraphSchema:
             if isinstance(value, str | int | float | bool | None)
         ]
         return (*described, *plain)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor without its subclass (`EdgeIndex`, `Parameter`); itself where it has none."""
+    if type(tensor) is Tensor:
+        return tensor
+    if isinstance(tensor, EdgeIndex):
+        inner: Tensor = tensor.as_tensor()
+        return inner
+    return tensor.as_subclass(Tensor)
 
 
 def _values(graph: object) -> dict[str, Any]:
@@ -186,17 +197,21 @@ def _is_axis(value: object) -> bool:
 def _refuse_layouts(tensors_by_name: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors_by_name.items():
         if tensor.layout != torch.strided:
-            raise TraceError(
-                f"graph.{name} is a sparse tensor ({tensor.layout}), which cannot be sampled or sharded; "
+            remedy = (
                 f"give the graph as edge_index (and edge_weight) and remove {name!r}"
+                if name.startswith("adj")
+                else f"use graph.{name}.to_dense()"
+            )
+            raise TraceError(
+                f"graph.{name} is a sparse tensor ({tensor.layout}), which cannot be sampled or sharded; {remedy}"
             )
 
 
-def _edge_index(tensors_by_name: Mapping[str, Tensor]) -> Tensor:
+def _edge_index(tensors_by_name: Mapping[str, Tensor], values: Mapping[str, Any]) -> Tensor:
     """The graph's edges, checked for form. Raises TraceError."""
     if "edge_index" not in tensors_by_name:
         raise TraceError(
-            f"the graph has no edge_index (it has {sorted(tensors_by_name)}); set graph.edge_index to an "
+            f"the graph has no edge_index (it has {sorted(values)}); set graph.edge_index to an "
             "int64 tensor [2, E], sources first"
         )
     edge_index = tensors_by_name["edge_index"]
@@ -239,8 +254,11 @@ def _node_count(
                 "graph.x = torch.arange(num_nodes) for a model that looks nodes up"
             )
         found = tensors_by_name[counting[0]].size(0)
-    has_rows = any(t.dim() and t.size(0) == found for t in tensors_by_name.values())
-    if found and not has_rows:
+    counted = any(
+        t.dim() and (t.size(0) == found or name in _COUNTS_NODES)
+        for name, t in tensors_by_name.items()
+    )
+    if found and not counted:
         raise TraceError(
             f"the graph has {found} nodes, but no attribute with a row for each; add x, for example "
             "graph.x = torch.arange(num_nodes) for a model that looks nodes up"

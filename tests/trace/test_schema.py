@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.edge_index import EdgeIndex
 
 from autoplan.errors import TraceError
 from autoplan.opgraph import IndexInto
@@ -198,6 +199,9 @@ def test_nodes_along_another_dimension_are_asked_for():
         (small(edge_attr=torch.randn(29, 2)), "edge_attr .*30 edges"),
         (small(train_mask=torch.zeros(9, dtype=torch.bool)), "train_mask .*10 nodes"),
         (small(adj_t=torch.eye(10).to_sparse()), "adj_t is a sparse tensor.*edge_index"),
+        (small(features=torch.eye(10).to_sparse()), r"features\.to_dense"),
+        (Data(x=torch.randn(4, 2), adj_t="sparse"), r"no edge_index \(it has \['adj_t', 'x'\]\)"),
+        (small(num_nodes=12), r"graph\.x is float32 \[10, 4\], but the graph has 12 nodes"),
         (small(train_edge_idx=torch.tensor([3, 1])), "boolean mask with a row per edge"),
         (HeteroData(), "HeteroData"),
         ([small()], "list"),
@@ -228,6 +232,15 @@ def test_tensors_in_schema_order_contiguous_and_not_copied():
     assert x is graph.x
     assert edge_index.is_contiguous()
     assert torch.equal(edge_index, graph.edge_index)
+
+
+def test_edge_index_of_pyg_is_made_plain():
+    graph = small()
+    graph.edge_index = EdgeIndex(graph.edge_index, sparse_size=(10, 10))
+    schema = GraphSchema.of(graph)
+    edge_index, _ = schema.tensors(graph)
+    assert type(edge_index) is torch.Tensor
+    assert torch.equal(edge_index, graph.edge_index.as_tensor())
 
 
 def test_one_tensor_under_two_names_is_two_objects_without_a_copy():
