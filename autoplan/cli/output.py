@@ -13,7 +13,7 @@ import typer
 
 def result(text: str) -> None:
     """Writes a result to stdout."""
-    typer.echo(text.rstrip("\n"))
+    typer.echo(text, nl=not text.endswith("\n"))
 
 
 def document(content: Mapping[str, object]) -> None:
