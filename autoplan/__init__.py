@@ -56,12 +56,7 @@ if not TYPE_CHECKING:
             globals()[name] = value
             return value
         if name == "__version__":
-            from importlib.metadata import PackageNotFoundError, version
-
-            try:
-                return version("autoplan")
-            except PackageNotFoundError:
-                return "0+unknown"
+            return import_module("autoplan.version").version()
         raise AttributeError(f"module 'autoplan' has no attribute {name!r}")
 
 

@@ -7,7 +7,6 @@ from typing import Literal
 from torch import nn
 from torch_geometric.data import Data
 
-import autoplan
 from autoplan.device import Cluster
 from autoplan.plan import PLAN_VERSION, Fingerprints, PlanData
 from autoplan.planner.choose import Choice, choose
@@ -23,6 +22,7 @@ from autoplan.plugins import registry
 from autoplan.search.assemble import alternatives, device_uses, partition_use, stage_plan
 from autoplan.search.fingerprint import devices_fingerprint, model_fingerprint
 from autoplan.trace.step_module import user_name
+from autoplan.version import version
 
 _FEWER = 4
 """Data plans on fewer devices than there are: at most so many numbers of devices are tried."""
@@ -70,7 +70,7 @@ def make_plan(
     )
     return PlanData(
         version=PLAN_VERSION,
-        autoplan_version=str(autoplan.__version__),
+        autoplan_version=version(),
         strategy=best.strategy,
         forced=result.forced,
         exact=True,
