@@ -53,8 +53,17 @@ def cluster(
     return Cluster(devices, Link(latency, bandwidth), text=f"{count}xcpu")
 
 
-def stats(nodes: int = 10_000, edges: int = 80_000, parts: tuple[int, ...] = (2, 3)) -> GraphStats:
-    """Unequal shards: rank r of P owns a share that grows with r; every rank's halo is 30 % of its owned rows."""
+def stats(
+    nodes: int = 10_000,
+    edges: int = 80_000,
+    parts: tuple[int, ...] = (2, 3),
+    listed: dict[str, int] | None = None,
+) -> GraphStats:
+    """Unequal shards: rank r of P owns a share that grows with r; every rank's halo is 30 % of its owned rows.
+
+    ``listed``: rows of index axes, shared out equally.
+    """
+    listed = listed or {}
     partitions = {}
     for count in parts:
         weights = [count + rank for rank in range(count)]
@@ -72,11 +81,17 @@ def stats(nodes: int = 10_000, edges: int = 80_000, parts: tuple[int, ...] = (2,
             0,
             edges // 5,
             tuple(
-                ShardSizes({"node": o, "edge": e}, {"node": h}, s)
+                ShardSizes(
+                    {"node": o, "edge": e, **{axis: k // count for axis, k in listed.items()}},
+                    {"node": h},
+                    s,
+                )
                 for o, e, h, s in zip(owned, lines, halo, sent, strict=True)
             ),
         )
-    return GraphStats({"node": nodes, "edge": edges}, 50, edges / nodes, 0, {}, partitions)
+    return GraphStats(
+        {"node": nodes, "edge": edges, **listed}, 50, edges / nodes, 0, {}, partitions
+    )
 
 
 def tensor(name: str, *dims: str | int, origin: str = "op", **more: Any) -> TensorMeta:
