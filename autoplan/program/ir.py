@@ -77,7 +77,7 @@ class OpStep:
         func: an ATen overload; where ``opaque``, a Python callable whose inside was not recorded.
         args: flat; an `Expression` for each tensor or formula, else the constant; ``spec`` restores (args, kwargs).
         outs: names of what it returns: ``v`` a tensor, ``i`` a number, ``_`` nothing. An in-place op returns the name of
-            the value that it wrote.
+            the value that it wrote, or a new one where it changed the shape (``unsqueeze_``).
         sequence: list or tuple where it returns one, else None.
         grad: grad mode around it.
         module: path of the module that was running (``convs.0.lin``), empty for the root and the loss.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from autoplan.program.torch_internals import MODULE_ATTRIBUTES
 from autoplan.trace.numbers import plain
-from autoplan.trace.user_code import UserCode, is_library, variables
+from autoplan.trace.user_code import UserCode, is_library, own_values, variables
 
 _SIMPLE = (type(None), bool, int, float, complex, str, bytes)
 _PICKLED = frozenset({"random", "itertools", "collections", "numpy"})
@@ -56,6 +56,9 @@ class ModelState:
                     bindings.append((place, name.rpartition(".")[2], value))
                 else:
                     held.look(value)
+            held.look(vars(function))
+            for value in own_values(function).values():
+                held.look(value)
         for cls in code.classes:
             for name, value in vars(cls).items():
                 if isinstance(value, _SIMPLE) and not name.startswith("__"):
@@ -126,6 +129,7 @@ class ModelState:
         for function in code.functions:
             where = f"{function.__module__}.{function.__qualname__}"
             look(where, {name: value for name, _, value in variables(function)})
+            look(where, own_values(function))
         return found
 
 
@@ -169,8 +173,20 @@ def _frozen(value: Any, depth: int = _DEPTH) -> Any:
     code = (Tensor, torch.nn.Module, type, types.ModuleType, types.FunctionType)
     if depth and hasattr(value, "__dict__") and not isinstance(value, code):
         return _frozen(vars(value), depth - 1)
-    if type(value).__module__.split(".")[0] in _PICKLED and not isinstance(value, type):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # pickling of itertools
-            return pickle.dumps(value)
+    if isinstance(value, types.GeneratorType):
+        frame = value.gi_frame
+        return frame and (frame.f_lasti, _frozen(frame.f_locals, min(depth, 1)))
+    package = type(value).__module__.split(".")[0]
+    if isinstance(value, Iterator) or (package in _PICKLED and not isinstance(value, type)):
+        return _pickled(value)
     return type(value).__name__
+
+
+def _pickled(value: Any) -> Any:
+    """The content of an iterator or a generator of random numbers; its type's name where it cannot be read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pickling of itertools
+        try:
+            return pickle.dumps(value)
+        except (TypeError, AttributeError, pickle.PicklingError):
+            return type(value).__name__

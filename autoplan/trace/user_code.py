@@ -64,9 +64,11 @@ class UserCode:
                 return ()
             self.functions.append(obj)
             named = (value for _, _, value in variables(obj))
-            return (*named, *(obj.__defaults__ or ()), *(obj.__kwdefaults__ or {}).values())
+            return (*named, *own_values(obj).values())
         if isinstance(obj, types.MethodType):
             return (obj.__func__, obj.__self__)
+        if hasattr(obj, "__wrapped__"):
+            return (obj.__wrapped__,)
         if isinstance(obj, functools.partial):
             return (obj.func, *obj.args, *obj.keywords.values())
         if isinstance(obj, (staticmethod, classmethod)):
@@ -85,6 +87,13 @@ class UserCode:
         if is_library(type(obj).__module__):
             return ()
         return (*type(obj).__mro__, *vars(obj).values()) if hasattr(obj, "__dict__") else ()
+
+
+def own_values(function: types.FunctionType) -> dict[str, Any]:
+    """What a function itself keeps between calls: default arguments and attributes."""
+    defaults = function.__defaults__ or ()
+    found = {f"default {i}": value for i, value in enumerate(defaults)}
+    return found | dict(function.__kwdefaults__ or {}) | vars(function)
 
 
 def variables(function: types.FunctionType) -> Iterator[tuple[str, Any, Any]]:

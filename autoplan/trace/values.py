@@ -52,12 +52,15 @@ class Values:
         self._kept.append(tensor)
 
     def of_object(self, tensor: Tensor) -> str | None:
-        """The name of this very object."""
-        return self._by_identity.get(id(tensor))
+        """The name of this very object, unless an op reshaped it in place (``t_``): then it is another value."""
+        name = self._by_identity.get(id(tensor))
+        if name is None or self.shapes[name] != tuple(tensor.shape):
+            return None
+        return name
 
     def find(self, tensor: Tensor) -> str | None:
         """The name of this object, or of the latest value with its geometry."""
-        return self._by_identity.get(id(tensor)) or self._by_geometry.get(geometry(tensor))
+        return self.of_object(tensor) or self._by_geometry.get(geometry(tensor))
 
     def result(self, tensor: Tensor) -> str:
         """The name of what an op returned: the written value's own for an in-place op, else a new one."""

@@ -262,6 +262,16 @@ def setitem(model, x, edge_index):
     return o
 
 
+@trap("right")
+def reshaped_in_place(model, x, edge_index):
+    h = model.conv(x, edge_index).detach()
+    rows = h.size(0)
+    h.t_()
+    scaled = h * h.size(0) / h.size(1)
+    h.unsqueeze_(0)
+    return scaled.sum(1) + rows * model.linear(x).sum() + h.size(0) * h.size(2)
+
+
 @pytest.mark.parametrize("name", trap.names)
 def test_trap(name: str) -> None:
     trap.check(name)

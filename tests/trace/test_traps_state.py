@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import itertools
 import random
 import time
@@ -161,6 +163,70 @@ def every_third(model, x, edge_index):
 @trap("refused")
 def time_dependent(model, x, edge_index):
     return model.conv(x, edge_index) * time.perf_counter()
+
+
+def count_in_default(history=[]):  # noqa: B006
+    history.append(1)
+    return 1 if len(history) < 100 else 2
+
+
+@trap("refused")
+def mutable_default(model, x, edge_index):
+    return model.conv(x, edge_index) * count_in_default()
+
+
+def count_in_attribute():
+    count_in_attribute.calls = getattr(count_in_attribute, "calls", 0) + 1
+    return 1 if count_in_attribute.calls < 100 else 2
+
+
+@trap("refused")
+def function_attribute(model, x, edge_index):
+    return model.conv(x, edge_index) * count_in_attribute()
+
+
+@trap("refused", factors=iter([1.0] * 100 + [2.0] * 100))
+def list_iterator(model, x, edge_index):
+    return model.conv(x, edge_index) * next(model.factors)
+
+
+class Counter:
+    calls = 0
+
+    def factor(self):
+        Counter.calls += 1
+        return 1 if Counter.calls < 100 else 2
+
+
+@trap("refused", counter=Counter())
+def class_attribute(model, x, edge_index):
+    return model.conv(x, edge_index) * model.counter.factor()
+
+
+@trap("refused", recent=collections.deque([0.0], maxlen=200))
+def deque(model, x, edge_index):
+    model.recent.append(1.0)
+    return model.conv(x, edge_index) * (1 if len(model.recent) < 100 else 2)
+
+
+@functools.lru_cache
+def weights_of(width):
+    return torch.linspace(0, 1, width)
+
+
+@trap("not wrong")
+def cached_function(model, x, edge_index):
+    return model.conv(x, edge_index) * weights_of(8)
+
+
+TOTAL = 0
+
+
+@trap("refused")
+def global_rebound(model, x, edge_index):
+    global TOTAL
+    TOTAL += 1
+    return model.conv(x, edge_index) * (1 if TOTAL < 100 else 2)
 
 
 @pytest.mark.parametrize("name", trap.names)
