@@ -6,6 +6,7 @@ looked at. So views, ``detach``, integer results and ``no_grad`` parts come out 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autoplan.program.ir import Expression, OpStep, Sample
+
+_NAMES = {"torch": torch, "math": math, "inf": math.inf, "nan": math.nan}
+"""What formulas may name beside the program's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,8 @@ def _argument(
         return torch.device("cpu") if isinstance(argument, torch.device) else argument
     name = argument.text
     if name not in sample.shapes:
-        scope = {key: numbers.get(key, 1) for key in argument.names}
-        return eval(name, {"torch": torch, "inf": float("inf"), "nan": float("nan")}, scope)
+        scope = {key: _known(key, sample, numbers) for key in argument.names}
+        return eval(name, _NAMES, scope)
     if name not in given:
         blank = torch.ones if sample.dtypes[name] == torch.bool else torch.zeros
         tensor = blank(sample.shapes[name], dtype=sample.dtypes[name])
@@ -115,6 +119,13 @@ def _argument(
                 tensor = tensor.clone()
         given[name] = tensor
     return given[name]
+
+
+def _known(name: str, sample: Sample, numbers: Mapping[str, int]) -> Any:
+    """What a formula reads: a tensor's shape, a size; 1 for a number that was read from a tensor."""
+    if name in sample.shapes:
+        return torch.empty(sample.shapes[name], dtype=sample.dtypes[name], device="meta")
+    return numbers.get(name, 1)
 
 
 def _sizes(sample: Sample) -> dict[str, int]:

@@ -17,7 +17,7 @@ from autoplan.trace.tensors import TensorTable
 
 _TENSOR = re.compile(r"v\d+")
 _METADATA = re.compile(
-    r"\bv\d+\.(?:dtype|layout|device|ndim|requires_grad|is_leaf|is_contiguous\(\)|is_coalesced\(\)|stride\(\)|"
+    r"\bv\d+\.(?:dtype|layout|device|ndim|requires_grad|is_leaf|is_contiguous\(\)|is_coalesced\(\)|stride\(\d*\)|"
     r"storage_offset\(\)|size\(\d+\)|numel\(\))"
 )
 _SHAPES = ("aten.arange", "aten.eye", "aten.linspace", "aten.range")

@@ -14,6 +14,7 @@ from autoplan.opgraph import IndexInto, Op, OpGraph
 from autoplan.program.ir import Program
 from autoplan.trace.build import build_opgraph
 from autoplan.trace.core import generalise_module
+from autoplan.trace.rules.registry import base_name
 
 FEATURES, CLASSES = 12, 5
 SIZES = ((84, 211), (97, 310), (113, 404), (62, 151))
@@ -111,8 +112,8 @@ class Convolutions(nn.Module):
 
 
 def ops(graph: OpGraph, *names: str) -> list[Op]:
-    """The ops whose name starts with one of ``names`` (without ``aten.``)."""
-    return [op for op in graph.ops if op.name.split(".")[1].startswith(names)]
+    """The ops of these names (``mm``; in-place variants without their underscore)."""
+    return [op for op in graph.ops if base_name(op.name) in names]
 
 
 def strategies(op: Op) -> dict[str, tuple[str, str]]:
