@@ -245,7 +245,9 @@ def _why_not(task: Task, group: Group, problem: Problem, solution: Solution, *, 
     if problem.limited:
         least = solve_programme(problem, objective="memory", limits=_limits(task.options))
         if least.evaluation is None or not least.evaluation.fits:
-            return short_of_memory(problem, least, group.devices, task.options.head_room)
+            return short_of_memory(
+                task.graph, problem, least, group.devices, task.options.head_room
+            )
     if share:
         return f"sharing rows out leaves no consistent choice of states{_culprits(task)}"
     return "no choice of strategies satisfies all the states that ops need"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoplan.device import Device
+from autoplan.opgraph import OpGraph
 from autoplan.pricing.memory import ModelTensor, StaticMemory
 from autoplan.search.check import presence
 from autoplan.search.problem import Problem
@@ -55,12 +56,17 @@ def model_too_large(
 
 
 def short_of_memory(
-    problem: Problem, least: Solution, devices: Sequence[Device], head_room: float
+    graph: OpGraph,
+    problem: Problem,
+    least: Solution,
+    devices: Sequence[Device],
+    head_room: float,
 ) -> str:
     """What is short in the plan of this family that needs least, and its largest tensor.
 
     Args:
-        problem: with a memory model.
+        graph: the program.
+        problem: of one op a block, with a memory model.
         least: its solution for the objective ``memory``.
         devices: of the group, in rank order.
         head_room: share of each capacity that stays free.
@@ -88,9 +94,22 @@ def short_of_memory(
         largest = int(sizes.argmax())
         name, state = problem.memory.units[largest]
         message += (
-            f"; the largest tensor is {name} in state {state} ({sizes[largest] / MIB:.1f} MiB)"
+            f"; the largest tensor is {_described(graph, name)} in state {state}, "
+            f"{sizes[largest] / MIB:.1f} MiB"
         )
     return f"{message}; give a device with at least {_capacity(peaks[rank], head_room)}"
+
+
+def _described(graph: OpGraph, name: str) -> str:
+    """``v53 [edge, 4, 16] (aten.mul.Tensor in conv1)``, or the attribute of an input."""
+    tensor = graph.tensors[name]
+    roles = [str(d) if isinstance(d, int) else graph.axes[d].role for d in tensor.dims]
+    shape = f"[{', '.join(roles)}]"
+    if tensor.origin != "op":
+        return f"'{tensor.source or name}' {shape}"
+    makers = [op for op in graph.ops if name in op.outputs]
+    made = "".join(f" ({op.name} in {op.module or 'the model'})" for op in makers[:1])
+    return f"{name} {shape}{made}"
 
 
 def _kept(head_room: float) -> str:
