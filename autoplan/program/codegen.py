@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import keyword
+import linecache
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -221,9 +223,14 @@ def generate(program: Program) -> GeneratedProgram:
 
 
 def compile_source(source: str, table: ConstantTable, function: str, **names: Any) -> Any:
-    """The function that ``source`` defines, with the table's and further names as its globals."""
+    """The function that ``source`` defines, with the table's and further names as its globals.
+
+    A traceback through it shows the lines of ``source``.
+    """
     namespace = table.namespace() | names
-    exec(compile(source, f"<{function}>", "exec"), namespace)
+    file = f"<autoplan {function} {zlib.crc32(source.encode()):08x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), namespace)
     return namespace[function]
 
 

@@ -52,8 +52,9 @@ def local_rows(context: RankContext, tensor: torch.Tensor, axis: str, dim: int =
 
 
 def drop_halo(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
-    """H -> O: the owned rows. A view: no data moves."""
-    return tensor.narrow(dim, 0, context.axes[axis].owned)
+    """H -> O: the owned rows; along the first dimension a view, where no data moves."""
+    owned = tensor.narrow(dim, 0, context.axes[axis].owned)
+    return owned if dim == 0 else owned.contiguous()
 
 
 def _check_rows(what: str, tensor: torch.Tensor, dim: int, rows: int) -> None:
@@ -74,7 +75,9 @@ def _apply(
     """Runs a function of rows with the rows' dimension in front and put back."""
     if dim == 0:
         return _call(function, tensor, context, axis)
-    return _call(function, tensor.movedim(dim, 0), context, axis).movedim(0, dim)
+    moved = _call(function, tensor.movedim(dim, 0), context, axis).movedim(0, dim)
+    # a recorded view may need the strides of a fresh tensor
+    return moved.contiguous()
 
 
 def _call(function: type[torch.autograd.Function], *args: object) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from autoplan.errors import GuardError, PlanError
+from autoplan.errors import ExecutionError, GuardError, PlanError
 from autoplan.execute.lockstep import StepResult, run_lockstep
 from autoplan.execute.rewrite import rank_program
 from autoplan.opgraph import OpStrategy
@@ -213,6 +213,15 @@ def test_special_steps(kind):
         assert torch.allclose(found.outputs[0], out, rtol=0, atol=1e-12)
         for name, parameter in model[0].named_parameters():
             assert torch.allclose(found.gradients[name], parameter.grad, rtol=0, atol=1e-12)
+
+
+def test_a_failing_op_shows_its_line():
+    module, program, opgraph = small("plain")
+    written = rank_program(program, opgraph, {})
+    narrow = GRAPH | {"x": GRAPH["x"][:, :4]}
+    with pytest.raises(ExecutionError) as error:
+        run_lockstep(written, shards_of(1), narrow, dict(module.named_parameters()), {})
+    assert "aten_addmm(" in error.value.worker_traceback
 
 
 def test_guards_on_values_hold_at_run_time(monkeypatch):

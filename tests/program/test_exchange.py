@@ -76,6 +76,7 @@ def test_rows_arrive_as_they_lie_in_the_whole(name, parts):
                 whole = global_rows(shape, dim, rows, dtype)
                 result = function(context, in_state(context, axis, source, whole, dim), dim)
                 assert result.dtype == dtype
+                assert result.is_contiguous()
                 assert torch.equal(result, in_state(context, axis, target, whole, dim))
 
     on_ranks(parts, work)
