@@ -6,7 +6,7 @@ import pytest
 
 from autoplan.errors import PlanError
 from autoplan.opgraph import Axis, IndexInto, TensorMeta
-from autoplan.states import route
+from autoplan.states import Transition, route, way
 
 AXES = {
     "node": Axis("node", "node", "base"),
@@ -57,3 +57,10 @@ def test_unreachable_states_are_errors():
     )
     with pytest.raises(PlanError, match="v6"):
         route(positions, AXES, "R", {"O"})
+
+
+def test_a_way_that_does_not_exist_is_none():
+    edge = (Transition("R", "O", "none"), Transition("O", "R", "all_gather"))
+    assert way(edge, "R", {"H"}) is None
+    assert way((), "O", {"R"}) is None
+    assert way((), "O", {"O"}) == ()

@@ -72,7 +72,7 @@ def solve(
     bound = -math.inf
     for _ in range(ROUNDS):
         answer = programme.run(limits, integer=False)
-        if answer.status != "infeasible" and not programme.integral():
+        if answer.status == "stopped" or (answer.status == "optimal" and not programme.integral()):
             answer = programme.run(limits, integer=True)
         if answer.status == "infeasible":
             return Solution(None, None, "infeasible", math.inf, 0.0, True)
@@ -311,7 +311,8 @@ class _Programme:
             self.values = list(highs.getSolution().col_value)
         stopped = status != kinds.kOptimal
         if stopped and not integer:
-            raise SolverError(f"HiGHS stopped in the relaxation: {status}")
+            # numerical trouble in the relaxation proves nothing; the integer programme is tried all the same
+            return _Answer("stopped", False, math.inf, -math.inf, False)
         raw = info.mip_dual_bound if integer else info.objective_function_value
         return _Answer(
             "stopped" if stopped else "optimal",
