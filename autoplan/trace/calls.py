@@ -98,3 +98,14 @@ def content_read_in_c(
     if isinstance(argument, Tensor) and not argument.is_floating_point():
         return argument
     return None
+
+
+def writes_rows(function: Function, args: tuple[Any, ...]) -> bool:
+    """Whether the call is ``tensor[index] = rows``, all tensors, which is ``index_put_``.
+
+    Left to torch, it adds a view where there happens to be one row, and samples with one and with more rows would part.
+    """
+    if function is not Tensor.__setitem__ or not all(isinstance(a, Tensor) for a in args):
+        return False
+    index = args[1]
+    return index.dim() > 0 and index.dtype in (torch.bool, torch.int64)

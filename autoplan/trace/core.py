@@ -43,7 +43,8 @@ def generalise_module(
 ) -> Traced:
     """Records ``module`` on all samples but the last and checks the generalised program on that one.
 
-    The module and all random generators are left bit-identical, save that lazy parameters are initialised.
+    The module and all random generators are left bit-identical, save that lazy parameters are initialised. While it runs,
+    names in `math`, in torch and in the user's modules are replaced: no other thread may use torch meanwhile.
 
     Args:
         module: called as ``module(*sample)``, in its current training mode.

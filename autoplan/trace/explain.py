@@ -92,6 +92,14 @@ def _multiple(target: tuple[Any, ...], varied: list[Candidate]) -> Expression | 
             continue
         ratio = ratios.pop()
         if 1 in (ratio.numerator, ratio.denominator):
-            product = left.text if right is one else f"{left.text} * {right.text}"
-            return Expression(f"({ratio.numerator} * {product} // {ratio.denominator})")
+            return _product(ratio, left.text, right.text if right is not one else None)
     return None
+
+
+def _product(ratio: Fraction, left: str, right: str | None) -> Expression:
+    text = left if right is None else f"{left} * {right}"
+    if ratio.numerator != 1:
+        text = f"{ratio.numerator} * {text}"
+    if ratio.denominator != 1:
+        text = f"{text} // {ratio.denominator}"
+    return Expression(f"({text})")

@@ -30,6 +30,7 @@ from autoplan.trace.calls import (
     READS,
     SIZES,
     content_read_in_c,
+    writes_rows,
 )
 from autoplan.trace.numbers import is_tracked, plain, track
 from autoplan.trace.places import refuse, where
@@ -90,6 +91,9 @@ class Recorder(Tape):
             read = content_read_in_c(function, args, kwargs)
             if read is not None:
                 self.guard(self.name(read), read.detach().clone())
+        if writes_rows(function, args):
+            self.call(Tensor.index_put_, (args[0], (args[1],), args[2]), {})
+            return None
         given = leaves((args, kwargs))
         if any(is_tracked(leaf) and leaf.log is not self for leaf in given):
             refuse("a number kept from an earlier pass")

@@ -15,14 +15,23 @@ import torch
 from torch import Tensor
 
 _LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    "IPython",
     "_pytest",
+    "matplotlib",
+    "networkx",
     "numpy",
     "pandas",
+    "pyg_lib",
     "pytest",
+    "rich",
     "scipy",
     "sklearn",
     "torch",
+    "torch_cluster",
     "torch_geometric",
+    "torch_scatter",
+    "torch_sparse",
+    "tqdm",
 }
 _DATA = (Tensor, bool, int, float, complex, str, bytes, type(None), types.ModuleType)
 

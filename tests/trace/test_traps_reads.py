@@ -9,6 +9,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn import global_mean_pool
+from torch_geometric.utils import add_remaining_self_loops
 
 from tests.trace.trapping import SIZES, Traps, graph
 
@@ -161,6 +162,20 @@ def unique_degrees(model, x, edge_index):
     u, inv = d.unique(return_inverse=True)
     h = model.conv(x, edge_index)
     return h.new_zeros(u.numel(), 8).index_add(0, inv, h) / u.size(0)
+
+
+def with_some_self_loops(n):
+    """One self-loop in the smallest sample, more in the others."""
+    x, edge_index = graph(n)
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    loops = torch.arange(max(1, n - 49)).repeat(2, 1)
+    return x, torch.cat([edge_index, loops], dim=1)
+
+
+@trap("right", sample=with_some_self_loops)
+def rows_written_by_mask(model, x, edge_index):
+    edge_index, weight = add_remaining_self_loops(edge_index, x[edge_index[0], 0].abs())
+    return model.conv(x, edge_index, weight)
 
 
 @pytest.mark.parametrize("name", trap.names)
