@@ -28,6 +28,9 @@ from autoplan.simulate import simulate
 MOST_TRIES = 20
 """So many ops are tried as the one whose rows must be shared out, the costliest first."""
 
+_HEAVY = ("dense", "gather", "scatter", "spmm")
+"""Kinds of work that ``data`` is there to share out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -188,7 +191,10 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
 
 
 def _optimise(task: Task, group: Group, problem: Problem, *, share: bool) -> Solution:
-    """The optimum; where it replicates everything, the optimum of those that share out the costliest op's rows."""
+    """The optimum; for ``data`` among the plans that share out every heavy op that a rule admits on a part of the rows.
+
+    Where the states of those ops cannot be had together, among the plans that share out the costliest of them.
+    """
     whole = group.rows(task.graph, task.stats, "R")[0]
     sizes = {name: t.bytes.evaluate(whole) for name, t in task.graph.tensors.items()}
     followers = heaviest_inputs(task.graph, problem, sizes)
@@ -203,17 +209,39 @@ def _optimise(task: Task, group: Group, problem: Problem, *, share: bool) -> Sol
             limits=limits,
         )
 
-    solution = run(marked_only(problem, None), sharded=False)
-    if not share or solution.assignment is None:
-        return solution
-    numbers = enumerate(solution.assignment)
-    if any(problem.blocks[block][number].sharded for block, number in numbers):
-        return solution
+    if not share:
+        return run(marked_only(problem, None), sharded=False)
+    solution = run(marked_only(shared_out(problem, task.graph), None), sharded=False)
+    if solution.assignment is not None:
+        return in_terms_of(problem, shared_out(problem, task.graph), solution)
     for block in costliest_sharded(problem)[:MOST_TRIES]:
         other = run(marked_only(problem, block), sharded=True)
         if other.assignment is not None:
             return other
     return replace(solution, assignment=None, evaluation=None, status="infeasible")
+
+
+def shared_out(problem: Problem, graph: OpGraph) -> Problem:
+    """The problem where heavy ops run on a part of the rows, as far as they have such a choice."""
+    heavy = {op.index for op in graph.ops if op.forward.kind in _HEAVY}
+    blocks = []
+    for choices in problem.blocks:
+        sharded = tuple(choice for choice in choices if choice.sharded)
+        works = any(op in heavy for choice in choices for op, _ in choice.picks)
+        blocks.append(sharded if works and sharded else choices)
+    return replace(problem, blocks=tuple(blocks))
+
+
+def in_terms_of(problem: Problem, narrowed: Problem, solution: Solution) -> Solution:
+    """A solution of a problem with fewer choices, by the numbers of the whole problem's choices."""
+    assert solution.assignment is not None
+    assignment = tuple(
+        next(i for i, c in enumerate(choices) if c.picks == narrowed.blocks[block][number].picks)
+        for (block, choices), number in zip(
+            enumerate(problem.blocks), solution.assignment, strict=True
+        )
+    )
+    return replace(solution, assignment=assignment)
 
 
 def marked_only(problem: Problem, block: int | None) -> Problem:

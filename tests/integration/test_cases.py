@@ -27,6 +27,7 @@ def case(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # the case's own
 @pytest.mark.parametrize("devices", [["cpu", "cpu"], "3xcpu"])
 def test_h01_uneven_train_nodes(devices) -> None:
     h01 = case("h01")
