@@ -48,7 +48,12 @@ class GraphSample:
 
 
 def draw_samples(
-    graph: Data, schema: GraphSchema, *, widths: Iterable[int] = (), seed: int = 0
+    graph: Data,
+    schema: GraphSchema,
+    *,
+    widths: Iterable[int] = (),
+    seed: int = 0,
+    least_nodes: int = 1,
 ) -> tuple[GraphSample, ...]:
     """Draw five samples from a graph; the third is tiny, the last is meant to be held back.
 
@@ -59,12 +64,15 @@ def draw_samples(
         schema: its schema.
         widths: sizes that no axis of a sample may have (widths of the model); the schema's own are added.
         seed: of the private generator.
+        least_nodes: nodes that every sample has at least.
     """
     tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
     masks = _true_rows(schema, tensors)
     lists = [spec.axes[0] for spec in schema.attributes if _is_list(spec)]
     fixed = {dim for spec in schema.attributes for dim in spec.dims if isinstance(dim, int)}
-    sizes = sample_sizes({*widths, *fixed}, selections=len(masks) + len(lists))
+    sizes = sample_sizes(
+        {*widths, *fixed}, selections=len(masks) + len(lists), least_nodes=least_nodes
+    )
     generator = torch.Generator().manual_seed(seed)
     taken = {*widths, *fixed, *(size for pair in sizes for size in pair)}
     chosen: dict[str, list[int]] = {}
@@ -76,7 +84,9 @@ def draw_samples(
     return tuple(samples)
 
 
-def sample_sizes(widths: Iterable[int], *, selections: int = 0) -> tuple[tuple[int, int], ...]:
+def sample_sizes(
+    widths: Iterable[int], *, selections: int = 0, least_nodes: int = 1
+) -> tuple[tuple[int, int], ...]:
     """Nodes and edges of each sample: distinct, unlike the widths, with more than one residue of 2, 3, 4 and 8.
 
     Sums of the two are kept distinct from other sizes as well: added self-loops make such axes. Every sample has room for
@@ -85,7 +95,7 @@ def sample_sizes(widths: Iterable[int], *, selections: int = 0) -> tuple[tuple[i
     taken = set(widths)
     found: list[tuple[int, int]] = []
     for wished, edges in _SIZES:
-        nodes = max(wished, (_LEAST_SELECTED + 1) * selections)
+        nodes = max(wished, (_LEAST_SELECTED + 1) * selections, least_nodes)
         while nodes in taken or not _mixed([n for n, _ in found], nodes):
             nodes += 1
         taken.add(nodes)

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from autoplan.errors import AutoplanError, TraceError
 from autoplan.opgraph import EDGE, NODE
 from autoplan.program.ir import Program
-from autoplan.trace.arguments import match_arguments
+from autoplan.trace.arguments import Arguments, match_arguments
 from autoplan.trace.attributes import describe, dtype_name
 from autoplan.trace.copies import copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.core import generalise_module
@@ -24,6 +24,9 @@ from autoplan.trace.schema import GraphSchema
 from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
 
 Metrics = Mapping[str, Callable[..., Any]]
+
+_LEAST_NODES = (1, 43, 150, 700)
+"""Nodes of the smallest sample, in the order they are tried."""
 
 _TABLE_ROWS = 32
 """A tensor of the model with as many rows as the graph has nodes or edges is taken for a table from this size on."""
@@ -165,17 +168,75 @@ def prepare_step(
     seed: int = 0,
     dtype: torch.dtype | None = None,
 ) -> PreparedStep:
-    """Classify the graph, match forward's arguments, draw samples, choose the loss; arguments as in `trace_step`."""
+    """Classify the graph, match forward's arguments, draw samples, choose the loss; arguments as in `trace_step`.
+
+    A model may ask for more nodes than a small sample has (``topk(9)``): where it fails, larger samples are drawn, as far as
+    the graph itself is larger.
+    """
     schema = GraphSchema.of(graph, inputs)
     arguments = match_arguments(model, schema, inputs)
+    first_error: TraceError | None = None
+    first_step: PreparedStep | None = None
+    for least_nodes in _LEAST_NODES:
+        if least_nodes > schema.rows["node"]:
+            break
+        try:
+            step = _prepare(
+                model,
+                graph,
+                loss,
+                schema,
+                arguments,
+                training=training,
+                metrics=metrics,
+                seed=seed,
+                dtype=dtype,
+                least_nodes=least_nodes,
+            )
+        except TraceError as error:
+            first_error = first_error or error
+            continue
+        first_step = first_step or step
+        if _runs_on_all(step):
+            return step
+    if first_step is not None:
+        return first_step
+    assert first_error is not None
+    raise first_error
+
+
+def _runs_on_all(step: PreparedStep) -> bool:
+    """Whether the smallest sample is large enough for the model, its loss and its metrics."""
+    smallest = min(step.samples, key=lambda sample: sample.rows["node"])
+    with random_state_kept():
+        try:
+            _run(copy.deepcopy(step.module), smallest, step.schema)
+        except TraceError:
+            return False
+    return True
+
+
+def _prepare(
+    model: nn.Module,
+    graph: Data,
+    loss: LossFunction | None,
+    schema: GraphSchema,
+    arguments: Arguments,
+    *,
+    training: bool,
+    metrics: Metrics | None,
+    seed: int,
+    dtype: torch.dtype | None,
+    least_nodes: int,
+) -> PreparedStep:
     with random_state_kept():
         torch.manual_seed(seed)
         copied = copy_model(model, training=training)
         lazy = lazy_parameters(copied)
-        samples = _samples(graph, schema, copied, seed, dtype=None)
+        samples = _samples(graph, schema, copied, seed, None, least_nodes)
         if lazy:
             _run(StepModule(copied, model, graph, schema, arguments), samples[0], schema)
-        samples = _samples(graph, schema, copied, seed, dtype)
+        samples = _samples(graph, schema, copied, seed, dtype, least_nodes)
         if dtype is not None:
             schema = _cast_schema(schema, dtype)
             copied.to(dtype)
@@ -198,12 +259,17 @@ def prepare_step(
 
 
 def _samples(
-    graph: Data, schema: GraphSchema, model: nn.Module, seed: int, dtype: torch.dtype | None
+    graph: Data,
+    schema: GraphSchema,
+    model: nn.Module,
+    seed: int,
+    dtype: torch.dtype | None,
+    least_nodes: int,
 ) -> tuple[GraphSample, ...]:
     """Samples whose sizes differ from every width of the model that is known yet."""
     sized = [*model.parameters(), *model.buffers()]
     widths = {size for tensor in sized if not nn.parameter.is_lazy(tensor) for size in tensor.shape}
-    drawn = draw_samples(graph, schema, widths=widths, seed=seed)
+    drawn = draw_samples(graph, schema, widths=widths, seed=seed, least_nodes=least_nodes)
     if dtype is None:
         return drawn
     return tuple(
