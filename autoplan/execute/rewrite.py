@@ -239,7 +239,7 @@ class _Writer:
                 texts.append(self.numbers.resolve(plain, "R"))
                 continue
             state = self.placement.returned[tensor]
-            texts.append(self.variables.bring(tensor, state))
+            texts.append(self._returned(tensor, state))
             axis, dim = self.variables.sharded(tensor)
             key_position = None
             if state == "O" and axis is not None and self.opgraph.axes[axis].kind != "base":
@@ -247,6 +247,19 @@ class _Writer:
                 keys.append(self.numbers.keys(axis, "O"))
             described.append(RankOutput(tensor, state, dim, axis, key_position))
         return tuple(described), f"[{', '.join([*texts, *keys])}]"
+
+    def _returned(self, tensor: str, state: State) -> str:
+        """A tensor as it is returned: local positions become those of the whole."""
+        name = self.variables.bring(tensor, state)
+        index = self.opgraph.tensors[tensor].index
+        if index is None or state == "R":
+            return name
+        if self.opgraph.axes[index.axis].kind not in ("base", "index"):
+            raise PlanError(
+                f"the program returns {tensor}, positions along {index.axis}, which only one device has in order; "
+                "return something else or plan with one device"
+            )
+        return f"context.axes[{index.axis!r}].ids[{name}]"
 
 
 def _trained(opgraph: OpGraph) -> tuple[str, ...]:

@@ -137,7 +137,9 @@ class GraphMaker:
             for index, step in enumerate(self.program.steps)
             if isinstance(step, OpStep)
         ]
-        outputs = tuple(self.version.get(o.text, o.text) for o in self.program.outputs)
+        names = [o.text for o in self.program.outputs if isinstance(o, Expression)]
+        versions = [self.version.get(name, name) for name in names]
+        outputs = tuple(name for name in versions if name in self.tensors)
         return OpGraph(tuple(ops), self.tensors, self.axes, outputs, True, True)
 
     def op(self, index: int, step: OpStep) -> Op:

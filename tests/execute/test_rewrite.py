@@ -193,6 +193,9 @@ class Small(nn.Module):
             out = out * scale
         elif self.kind == "list":
             out = torch.cat([part * 2 for part in out.split([1, 2], 1)], 1)
+        elif self.kind == "selected":
+            # rows of a selection are put into one device's order by their keys
+            return out.square().mean(), out[mask], edge_index[0], 7, x.size(0)
         return out.square().mean(), out
 
 
@@ -203,14 +206,16 @@ def small(kind):
     return module, program, opgraph_of(program)
 
 
-@pytest.mark.parametrize("kind", ["constant", "no grad", "list"])
+@pytest.mark.parametrize("kind", ["constant", "no grad", "list", "selected"])
 def test_special_steps(kind):
     model = small(kind)
-    loss, out = model[0](*GRAPH.values())
+    loss, out, *numbers = model[0](*GRAPH.values())
     loss.backward()
     for parts, way in ((1, ()), (3, ("O", "S")), (2, ("O",))):
         found = run(model, choices(model[2], *way), parts)
         assert torch.allclose(found.outputs[0], out, rtol=0, atol=1e-12)
+        for mine, wanted in zip(found.outputs[1:], numbers, strict=True):
+            assert torch.equal(torch.as_tensor(mine), torch.as_tensor(wanted))
         for name, parameter in model[0].named_parameters():
             assert torch.allclose(found.gradients[name], parameter.grad, rtol=0, atol=1e-12)
 
