@@ -132,15 +132,15 @@ def prediction(plan: PlanData) -> list[str]:
 
 def basis(plan: PlanData) -> list[str]:
     """What the plan rests on: loss, optimizer, trace and what no rule covers."""
-    lines = [f"loss       {plan.loss}", f"optimizer  {plan.optimizer}"]
+    lines = [plan.loss, f"the optimizer is {plan.optimizer}"]
     if plan.generality == "general":
-        lines.append("trace      general: the program holds for any graph of this schema")
+        lines.append("the trace is general: the program holds for any graph of this schema")
     else:
         reason = plan.generality_reason or "no reason recorded"
-        lines.append(f"trace      {plan.generality}: {reason}")
+        lines.append(f"the trace is {plan.generality}: {reason}")
     if plan.unknown_ops:
         names = ", ".join(plan.unknown_ops)
-        lines.append(f"unknown    no rule covers {names}: replicated, priced by tensor sizes")
+        lines.append(f"no rule covers {names}: replicated, priced by tensor sizes")
     else:
-        lines.append("unknown    none: a rule covers every op")
+        lines.append("a rule covers every op")
     return lines

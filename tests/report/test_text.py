@@ -114,10 +114,10 @@ def test_states_are_counted_by_module() -> None:
 def test_unknown_ops_loss_trace_and_notes_are_told() -> None:
     text = explain(data_plan())
     assert any("no rule covers aten.foo.default" in line for line in section(text, "Basis"))
-    assert any("where train_mask holds" in line for line in section(text, "Basis"))
+    assert any("cross-entropy over train_mask" in line for line in section(text, "Basis"))
     assert section(text, "Notes") == ["peak memory counts tensors, not the interpreter"]
     concrete = section(explain(single_plan()), "Basis")
-    assert "trace      concrete: forward branches on a value at model.py:7" in concrete
+    assert "the trace is concrete: forward branches on a value at model.py:7" in concrete
 
 
 @pytest.mark.parametrize("plan", [data_plan(), single_plan(), data_plan(ranks=64)])
