@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch.autograd.profiler import profile
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from autoplan.program.torch_internals import TorchDispatchMode, operator_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(func, torch._ops.OpOverload) and func.namespace == "c10d":
-            name = func._schema.name.split("::")[1]
+        overload = operator_name(func) or ""
+        if overload.startswith("c10d."):
+            name = overload.split(".")[1]
             self.issued.append(IssuedCollective(name, self._payload(name, args)))
         return result
 

@@ -13,7 +13,7 @@ from autoplan.errors import PlanError
 from autoplan.execute.source import Body, axis_text, variable
 from autoplan.opgraph import Axis, OpGraph, State
 from autoplan.program.ir import OpStep
-from autoplan.program.torch_internals import schema, tree_unflatten
+from autoplan.program.torch_internals import STORED_ENTRIES, schema, tree_unflatten
 from autoplan.states import transitions
 
 _SIZE = re.compile(
@@ -55,7 +55,7 @@ class Numbers:
             group = match.groupdict()
             if group["z"] is not None:
                 sparse = self._value(f"v{group['z']}", "R")
-                return f"{sparse}._nnz()"
+                return f"{sparse}.{STORED_ENTRIES}"
             elements = group["n"] or group["vn"]
             if elements is not None:
                 dims = self._opgraph.tensors[f"v{elements}"].dims

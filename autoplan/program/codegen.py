@@ -27,7 +27,7 @@ from autoplan.program.ir import (
     Step,
 )
 from autoplan.program.structure import same
-from autoplan.program.torch_internals import operator, operator_name, tree_unflatten
+from autoplan.program.torch_internals import STORED_ENTRIES, operator, operator_name, tree_unflatten
 
 _SPELLED = (torch.dtype, torch.layout, torch.memory_format)
 
@@ -124,7 +124,7 @@ def format_op(step: OpStep, table: ConstantTable, args: Sequence[Any] | None = N
 
 def format_size(step: SizeStep) -> str:
     """Source of a size."""
-    method = {"size": f"size({step.dim})", "numel": "numel()", "nnz": "_nnz()"}[step.what]
+    method = {"size": f"size({step.dim})", "numel": "numel()", "nnz": STORED_ENTRIES}[step.what]
     return f"{step.name} = {step.value}.{method}"
 
 

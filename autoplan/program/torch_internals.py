@@ -29,6 +29,9 @@ MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module())) - {"training"}
 stored_entries: Callable[[Tensor], int] = Tensor._nnz
 """Number of stored entries of a sparse tensor."""
 
+STORED_ENTRIES = "_nnz()"
+"""The same in generated source."""
+
 METADATA_OPERATORS = frozenset(
     {
         torch.ops.aten._nnz.default,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from autoplan.program.aten import bound_arguments
 from autoplan.program.ir import ConstantStep, Expression, GuardStep, OpStep, Program
+from autoplan.program.torch_internals import operator_name, schema, tree_leaves, tree_unflatten
 
 _HIDDEN: Mapping[str, tuple[str, ...]] = {
     "aten.native_batch_norm.default": ("running_mean", "running_var"),
@@ -20,20 +19,20 @@ _HIDDEN: Mapping[str, tuple[str, ...]] = {
 
 def arguments_of(step: OpStep) -> dict[str, Any]:
     """The arguments of an ATen call by name, defaults filled in; an opaque step has none."""
-    if step.opaque or not hasattr(step.func, "_schema"):
+    if step.opaque or operator_name(step.func) is None:
         return {}
-    args, kwargs = pytree.tree_unflatten(list(step.args), step.spec)
+    args, kwargs = tree_unflatten(list(step.args), step.spec)
     return bound_arguments(step.func, args, kwargs)
 
 
 def written(step: OpStep) -> tuple[str, ...]:
     """Names of the values whose content a step changes."""
-    if step.opaque or not hasattr(step.func, "_schema"):
+    if step.opaque or operator_name(step.func) is None:
         return ()
     given = arguments_of(step)
     names = [
         argument.name
-        for argument in step.func._schema.arguments
+        for argument in schema(step.func).arguments
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     hidden = _HIDDEN.get(str(step.func), ())
@@ -41,7 +40,7 @@ def written(step: OpStep) -> tuple[str, ...]:
         names += hidden
     found: list[str] = []
     for name in names:
-        for value in pytree.tree_leaves(given.get(name)):
+        for value in tree_leaves(given.get(name)):
             if isinstance(value, Expression) and value.text.startswith("v"):
                 found.append(value.text)
     return tuple(dict.fromkeys(found))

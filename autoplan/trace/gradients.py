@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from autoplan.program.ir import Expression, OpStep, Sample
+from autoplan.program.torch_internals import tree_leaves, tree_unflatten
 
 _NAMES = {"torch": torch, "math": math, "inf": math.inf, "nan": math.nan}
 """What formulas may name beside the program's own."""
@@ -65,7 +65,7 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
     arguments = [
         _argument(argument, sample, numbers, wanting, leaves, given) for argument in step.args
     ]
-    args, kwargs = pytree.tree_unflatten(arguments, step.spec)
+    args, kwargs = tree_unflatten(arguments, step.spec)
     saved: list[int] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,7 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        returned = pytree.tree_leaves(step.func(*args, **kwargs))
+        returned = tree_leaves(step.func(*args, **kwargs))
     results = [result for result in returned if isinstance(result, torch.Tensor)]
     storages = {_storage(tensor): name for name, tensor in given.items()}
     storages.update(

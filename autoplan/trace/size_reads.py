@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from autoplan.program.ir import Expression, GuardStep, OpStep
+from autoplan.program.torch_internals import schema, tree_leaves
 from autoplan.trace import alias
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.numbers import Numbers
@@ -84,7 +83,7 @@ def _numbers(step: OpStep) -> Iterator[tuple[Expression, bool]]:
         yield from ((number, True) for number in _computed(list(step.args)))
         return
     shapes = str(step.func).startswith(_SHAPES)
-    for argument in step.func._schema.arguments:  # type: ignore[attr-defined]
+    for argument in schema(step.func).arguments:
         kind = str(argument.type)
         # a plain number may stand where the schema has a tensor: h / x.size(0)
         is_value = not shapes and "int" not in kind.lower()
@@ -93,6 +92,6 @@ def _numbers(step: OpStep) -> Iterator[tuple[Expression, bool]]:
 
 
 def _computed(arguments: Any) -> Iterator[Expression]:
-    for leaf in pytree.tree_leaves(arguments):
+    for leaf in tree_leaves(arguments):
         if isinstance(leaf, Expression) and not is_tensor(leaf.text):
             yield leaf
