@@ -48,19 +48,3 @@ class CostModel(Protocol):
 
     def estimate(self, work: WorkSizes, profile: DeviceProfile) -> Cost | None:
         """The price, or None when it cannot tell. Never zero for want of knowledge."""
-
-
-class Estimate(float):
-    """A predicted number with its range; behaves as the number."""
-
-    low: float
-    high: float
-
-    def __new__(cls, value: float, low: float | None = None, high: float | None = None) -> Estimate:
-        self = super().__new__(cls, value)
-        self.low = value if low is None else low
-        self.high = value if high is None else high
-        return self
-
-    def __getnewargs__(self) -> tuple[float, float, float]:  # type: ignore[override]
-        return (float(self), self.low, self.high)

@@ -13,7 +13,8 @@ from torch_geometric.nn import GAT, GCN, GIN, PNA, GCNConv, GraphSAGE, global_me
 
 from autoplan.errors import TraceError
 from autoplan.program.binding import bind
-from autoplan.trace.step import TracedStep, prepare_step, trace_step
+from autoplan.trace.prepare import prepare_step
+from autoplan.trace.step import TracedStep, trace_step
 from autoplan.trace.step_module import user_name
 from tests.trace.graphs import CLASSES, FEATURES, node_graph
 

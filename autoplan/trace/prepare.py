@@ -1,0 +1,256 @@
+"""What recording a step needs: the graph classified, arguments matched, samples drawn, the loss chosen (torch)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from autoplan.errors import AutoplanError, TraceError
+from autoplan.opgraph import EDGE, NODE
+from autoplan.trace.arguments import Arguments, match_arguments
+from autoplan.trace.attributes import describe, dtype_name
+from autoplan.trace.copies import copy_model, lazy_parameters, random_state_kept
+from autoplan.trace.loss import LossFunction, resolve_loss
+from autoplan.trace.sampling import GraphSample, draw_samples
+from autoplan.trace.schema import GraphSchema
+from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
+
+Metrics = Mapping[str, Callable[..., Any]]
+
+_LEAST_NODES = (1, 43, 150, 700)
+"""Nodes of the smallest sample, in the order they are tried."""
+
+_TABLE_ROWS = 32
+"""A tensor of the model with as many rows as the graph has nodes or edges is taken for a table from this size on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """Everything that recording needs.
+
+    Attributes:
+        module: model (a private copy), loss and metrics over the graph's tensors.
+        samples: small graphs; the last one is to be held back.
+        schema: of the user's graph.
+        loss: one sentence that says what the loss is and why.
+        lazy: names of the parameters and buffers that the user's model has not sized yet.
+    """
+
+    module: StepModule
+    samples: tuple[GraphSample, ...]
+    schema: GraphSchema
+    loss: str
+    lazy: tuple[str, ...]
+
+
+def prepare_step(
+    model: nn.Module,
+    graph: Data,
+    loss: LossFunction | None = None,
+    *,
+    training: bool = True,
+    metrics: Metrics | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+) -> PreparedStep:
+    """Classify the graph, match forward's arguments, draw samples, choose the loss; arguments as in `trace_step`.
+
+    A model may ask for more nodes than a small sample has (``topk(9)``): where it fails, larger samples are drawn, as far as
+    the graph itself is larger.
+    """
+    schema = GraphSchema.of(graph, inputs)
+    arguments = match_arguments(model, schema, inputs)
+    first_error: TraceError | None = None
+    first_step: PreparedStep | None = None
+    for least_nodes in _LEAST_NODES:
+        if least_nodes > schema.rows["node"]:
+            break
+        try:
+            step = _prepare(
+                model,
+                graph,
+                loss,
+                schema,
+                arguments,
+                training=training,
+                metrics=metrics,
+                seed=seed,
+                dtype=dtype,
+                least_nodes=least_nodes,
+            )
+        except TraceError as error:
+            first_error = first_error or error
+            continue
+        first_step = first_step or step
+        if _runs_on_all(step):
+            return step
+    if first_step is not None:
+        return first_step
+    assert first_error is not None
+    raise first_error
+
+
+def _runs_on_all(step: PreparedStep) -> bool:
+    """Whether the smallest sample is large enough for the model, its loss and its metrics."""
+    smallest = min(step.samples, key=lambda sample: sample.rows["node"])
+    with random_state_kept():
+        try:
+            _run(copy.deepcopy(step.module), smallest, step.schema)
+        except TraceError:
+            return False
+    return True
+
+
+def _prepare(
+    model: nn.Module,
+    graph: Data,
+    loss: LossFunction | None,
+    schema: GraphSchema,
+    arguments: Arguments,
+    *,
+    training: bool,
+    metrics: Metrics | None,
+    seed: int,
+    dtype: torch.dtype | None,
+    least_nodes: int,
+) -> PreparedStep:
+    with random_state_kept():
+        torch.manual_seed(seed)
+        copied = copy_model(model, training=training)
+        lazy = lazy_parameters(copied)
+        samples = _samples(graph, schema, copied, seed, None, least_nodes)
+        if lazy:
+            _run(StepModule(copied, model, graph, schema, arguments), samples[0], schema)
+        samples = _samples(graph, schema, copied, seed, dtype, least_nodes)
+        if dtype is not None:
+            schema = _cast_schema(schema, dtype)
+            copied.to(dtype)
+        sentence = "there is no loss: an evaluation step without loss="
+        if training and loss is None:
+            bare = StepModule(copied, model, graph, schema, arguments)
+            output = _run(copy.deepcopy(bare), samples[0], schema)
+            sample = dict(zip(schema.names, samples[0].tensors, strict=True))
+            resolved = resolve_loss(None, graph, schema, output, sample)
+            loss, sentence = resolved.function, resolved.sentence
+        elif loss is not None:
+            sentence = resolve_loss(loss, graph, schema, None, {}).sentence
+        step = StepModule(copied, model, graph, schema, arguments, loss, metrics)
+        if dtype is not None:
+            step.to(dtype)
+        result = _run(copy.deepcopy(step), samples[0], schema)
+        if step.has_loss:
+            _check_loss(result[0])
+    return PreparedStep(step, samples, schema, sentence, lazy)
+
+
+def _samples(
+    graph: Data,
+    schema: GraphSchema,
+    model: nn.Module,
+    seed: int,
+    dtype: torch.dtype | None,
+    least_nodes: int,
+) -> tuple[GraphSample, ...]:
+    """Samples whose sizes differ from every width of the model that is known yet."""
+    sized = [*model.parameters(), *model.buffers()]
+    widths = {size for tensor in sized if not nn.parameter.is_lazy(tensor) for size in tensor.shape}
+    drawn = draw_samples(graph, schema, widths=widths, seed=seed, least_nodes=least_nodes)
+    if dtype is None:
+        return drawn
+    return tuple(
+        replace(sample, tensors=tuple(_cast(tensor, dtype) for tensor in sample.tensors))
+        for sample in drawn
+    )
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+
+
+def _cast_schema(schema: GraphSchema, dtype: torch.dtype) -> GraphSchema:
+    name = dtype_name(torch.empty(0, dtype=dtype))
+    floating = ("float16", "bfloat16", "float32", "float64")
+    attributes = tuple(
+        replace(spec, dtype=name) if spec.dtype in floating else spec for spec in schema.attributes
+    )
+    return replace(schema, attributes=attributes)
+
+
+def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
+    """What the step returns for a sample. Raises TraceError that names the module where it fails."""
+    tensors = [
+        tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in sample.tensors
+    ]
+    try:
+        return step(*tensors)
+    except AutoplanError:
+        raise
+    except Exception as error:
+        place = _failing_module(step, error)
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        raise TraceError(
+            f"{place} fails on a sample of {sample.rows[NODE]} nodes and {sample.rows[EDGE]} edges drawn from the "
+            f"graph: {type(error).__name__}: {first_line}{_dtypes(step, sample, schema, first_line)}"
+            f"{_node_table(step, schema)}"
+        ) from error
+
+
+def _failing_module(step: StepModule, error: Exception) -> str:
+    """The innermost module that was running when the error was raised, by the user's name."""
+    paths = {id(module): path for path, module in step.named_modules()}
+    found = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        owner = traceback.tb_frame.f_locals.get("self")
+        found = paths.get(id(owner), found)
+        traceback = traceback.tb_next
+    if found == MODEL:
+        return f"the model ({type(step.get_submodule(MODEL)).__name__})"
+    if not found or found.startswith(CAPTURED):
+        return "the loss or a metric"
+    return f"{user_name(found)} ({type(step.get_submodule(found)).__name__})"
+
+
+def _dtypes(step: StepModule, sample: GraphSample, schema: GraphSchema, message: str) -> str:
+    """For an error about dtypes: which ones the graph and the model have."""
+    if "dtype" not in message:
+        return ""
+    model = sorted({dtype_name(p) for p in step.parameters() if p.is_floating_point()})
+    graph = [
+        f"{name} is {dtype_name(tensor)}"
+        for name, tensor in zip(schema.names, sample.tensors, strict=True)
+        if tensor.is_floating_point()
+    ]
+    return f" (graph: {', '.join(graph)}; model: {', '.join(model)})"
+
+
+def _node_table(step: StepModule, schema: GraphSchema) -> str:
+    """For a model that holds a tensor with a row per node or edge: what to do about it."""
+    for path, module in step.get_submodule(MODEL).named_modules():
+        plain = ((key, value) for key, value in vars(module).items() if isinstance(value, Tensor))
+        own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        for key, tensor in (*own, *plain):
+            for axis in (NODE, EDGE):
+                rows = schema.rows[axis]
+                if rows >= _TABLE_ROWS and rows in tensor.shape:
+                    name = f"{path}.{key}".lstrip(".")
+                    return (
+                        f"; the model's {name!r} has an entry per {axis}, which a smaller graph does not have: put it on "
+                        f"the graph, or look its rows up by ids on the graph (graph.x = torch.arange(num_nodes))"
+                    )
+    return ""
+
+
+def _check_loss(value: Any) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        found = describe(value) if isinstance(value, Tensor) else type(value).__name__
+        raise TraceError(f"the loss is {found}; it must be one number: use .mean() or .sum()")
