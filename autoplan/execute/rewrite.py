@@ -29,7 +29,7 @@ from autoplan.program.ir import (
 )
 from autoplan.program.kernels import COUNTING, DRAWING, KernelInfo
 from autoplan.program.rank_program import RankOutput, RankProgram
-from autoplan.program.torch_internals import operator_name
+from autoplan.program.torch_internals import callable_name, operator_name
 
 _HEADER = "def step(context, parameters, buffers, inputs, capture):"
 
@@ -279,10 +279,9 @@ def _check_sendable(step: OpStep, op: Op) -> None:
         PlanError: naming the op.
     """
     owner = getattr(step.func, "__objclass__", step.func)
-    written_by = next((a for a in getattr(step.func, "args", ()) if isinstance(a, type)), None)
     module = str(getattr(owner, "__module__", ""))
     if module.split(".")[0] != "torch":
         raise PlanError(
-            f"op {op.index} ({op.where}) is a Python function{f' of {written_by.__name__}' if written_by else ''}, whose text "
-            "workers do not have; write it with torch's own operators"
+            f"op {op.index} ({op.where}) is {callable_name(step.func)}, a Python function whose text workers do not have; "
+            "write it with torch's own operators"
         )

@@ -120,6 +120,18 @@ def operator_name(func: Any) -> str | None:
     return str(func) if isinstance(func, torch._ops.OpOverload) else None
 
 
+def callable_name(func: Any) -> str:
+    """A name for a recorded callable: ``aten.mm.default``; ``python.Reversal.apply`` for a function of Python."""
+    overload = operator_name(func)
+    if overload is not None:
+        return overload
+    # `Function.apply` of a class is recorded as a partial call with the class
+    owner = next((given for given in getattr(func, "args", ()) if isinstance(given, type)), None)
+    if owner is not None:
+        return f"python.{owner.__qualname__}.apply"
+    return f"python.{getattr(func, '__qualname__', type(func).__name__)}"
+
+
 def operator(name: str) -> Callable[..., Any]:
     """The callable behind an overload's name, as quick to call as torch allows (its Python wrapper costs a microsecond)."""
     found: Any = torch.ops

@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol
 from autoplan.errors import TraceError
 from autoplan.opgraph import IndexInto, Op, OpGraph, OpStrategy, State, TensorMeta
 from autoplan.program.ir import ConstantStep, Expression, GuardStep, OpStep, Program
+from autoplan.program.torch_internals import callable_name
 from autoplan.trace import alias
 from autoplan.trace.backward import OpFlow, with_gradients
 from autoplan.trace.gradients import Flow, flow_of
@@ -250,11 +251,7 @@ class _Builder:
         )
 
     def _call(self, step: OpStep, outs: Sequence[str]) -> Call:
-        name = (
-            f"python.{getattr(step.func, '__qualname__', repr(step.func))}"
-            if step.opaque
-            else str(step.func)
-        )
+        name = callable_name(step.func)
         given = alias.arguments_of(step)
         read = dict.fromkeys(
             argument.text

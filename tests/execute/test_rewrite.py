@@ -239,7 +239,7 @@ def test_guards_on_values_hold_at_run_time(monkeypatch):
 
 def test_python_functions_of_the_user_are_refused_by_name():
     _, program, opgraph = small("reversal")
-    with pytest.raises(PlanError, match=r"test_rewrite\.py.*Python function of Reversal"):
+    with pytest.raises(PlanError, match=r"test_rewrite\.py.*python\.Reversal\.apply"):
         rank_program(program, opgraph, {})
 
 
