@@ -42,7 +42,7 @@ def solve(
         models: cost models of the plugins; the built-in roofline is asked where they decline.
         parameters: the model's parameters and buffers.
         optimizer: its name, for its memory and update (``sgd``, ``sgd_momentum``, ``adam``, ...).
-        strategy: ``auto``, or the family that must be chosen.
+        strategy: ``auto``, or the family that must be chosen; ``data`` on all devices where that is possible.
         objective: what is least: step time, or the largest peak memory of any device.
         training: forward, backward and update; or forward alone.
         denied: op index -> names of strategies that a check has rejected.
@@ -76,7 +76,7 @@ def solve(
     )
     candidates = all_candidates(task)
     allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
-    ranked = ranking(allowed, objective)
+    ranked = ranking(_asked_for(allowed, len(cluster.devices), strategy), objective)
     if not ranked:
         raise InfeasibleError(_nothing(allowed))
     best = ranked[0]
@@ -88,6 +88,12 @@ def solve(
         gap=_gap(best, ranked, objective),
         failures=pricer.failures,
     )
+
+
+def _asked_for(allowed: Sequence[Candidate], devices: int, strategy: str) -> Sequence[Candidate]:
+    """Whoever forces ``data`` means all the devices; fewer only where all of them cannot have it."""
+    everyone = [c for c in allowed if len(c.ranks) == devices and c.feasible]
+    return everyone if strategy == "data" and everyone else allowed
 
 
 def _gap(best: Candidate, ranked: Sequence[Candidate], objective: str) -> float:

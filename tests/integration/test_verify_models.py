@@ -43,6 +43,7 @@ def test_data_plan_trains_to_one_devices_numbers(name: str, dropout: float, work
     result = autoplan.verify(plan, model, graph, steps=3)
 
     assert plan.strategy == "data"
+    assert result.workers == workers
     assert result.ok, str(result)
     sharded = {c.name for c in plan.stages[0].choices if c.strategy != "R"}
     assert any("scatter" in op or "index_add" in op for op in sharded), sharded
