@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.accept.report import ROOT, Check, Report, run, run_tests
@@ -49,8 +51,10 @@ def fresh_clone(report: Report) -> None:
     """`make demo`, again (quick), and `make test` in a bare clone."""
     with tempfile.TemporaryDirectory(prefix="autoplan-clone-") as name:
         directory = clone(Path(name))
-        data = {"AUTOPLAN_DATA": str(ROOT.parent / "shared" / "data")}
-        data["AUTOPLAN_CASES"] = str(ROOT.parent / "shared" / "cases")
+        data = {
+            "AUTOPLAN_DATA": str(shared("AUTOPLAN_DATA", "data")),
+            "AUTOPLAN_CASES": str(shared("AUTOPLAN_CASES", "cases")),
+        }
         out, _, seconds = run(report, ["make", "demo"], directory=directory)
         report.measure(f"make demo, set-up included: {seconds:.0f} s")
         check_demo(report, out)
@@ -113,38 +117,86 @@ def imports(report: Report) -> None:
     )
 
 
+def bare_call(report: Report) -> None:
+    """`autoplan.optimize(model, graph, devices)` on Cora, nothing else given, and training what it chose."""
+    import torch
+    from torch_geometric.nn.models import GCN
+
+    import autoplan
+    from autoplan.datasets import planetoid
+
+    graph = planetoid(shared("AUTOPLAN_DATA", "data") / "planetoid", "Cora")
+    torch.manual_seed(0)
+    model = GCN(graph.num_node_features, 16, num_layers=2, out_channels=7, dropout=0.5)
+    plan = autoplan.optimize(model, graph, ["cpu", "cpu"])
+    report.measure(f"strategy {plan.strategy}; {plan.data.loss}")
+    result = plan.train(model, graph, epochs=100, progress=False)
+    first, last = result.losses[0], result.losses[-1]
+    report.require(last < first / 4, f"loss {first:.3f} at first, {last:.3f} after 100 epochs")
+    hits = plan.predict(model, graph).argmax(dim=-1) == graph.y
+    report.measure(f"test accuracy {hits[graph.test_mask].float().mean():.3f}")
+
+
+def shared(variable: str, name: str) -> Path:
+    """A folder that the tests use: an environment variable, or ``../shared/NAME`` beside the checkout."""
+    return Path(os.environ.get(variable, ROOT.parent / "shared" / name)).resolve()
+
+
+def tests(*selection: str) -> Callable[[Report], None]:
+    """A check that runs the project's own tests on two processes."""
+    return lambda report: run_tests(report, "-n", "2", *selection)
+
+
+TRAPS = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/trace/test_traps_*.py"))]
+
 CHECKS = (
     Check("imports", "importing imports no torch; --help under 1 s", 2, imports),
     Check("fresh-clone", "in a fresh clone, make demo and make test", 20, fresh_clone),
-    Check("wheel", "pip wheel, a fresh environment, five device plugins", 10, wheel),
+    Check("wheel", "pip wheel, a fresh environment, the demo, five device plugins", 5, wheel),
     Check(
         "cora",
         "Cora: accuracy 0.80 and equal loss curves on 1, 2, 3 and 4 workers",
-        10,
-        lambda report: run_tests(report, "tests/integration/test_cora.py"),
+        6,
+        tests("tests/integration/test_cora.py"),
     ),
     Check(
         "verify",
         "verify on an awkward graph: seven models, P = 2, 3, 4, dropout 0 and 0.5",
-        10,
-        lambda report: run_tests(report, "tests/integration/test_verify_models.py"),
+        6,
+        tests("tests/integration/test_verify_models.py"),
+    ),
+    Check(
+        "traps",
+        "the traps of tracing: right, guarded or refused, never silently wrong",
+        4,
+        tests(*TRAPS),
     ),
     Check(
         "programs",
         "programs that shard wrongly when done naively give one device's numbers",
-        10,
-        lambda report: run_tests(report, "tests/integration/test_programs.py"),
+        4,
+        tests("tests/integration/test_programs.py"),
     ),
     Check(
         "cases",
         "the shared cases h01, h02, h03, h09, h10",
-        5,
-        lambda report: run_tests(report, "tests/integration/test_cases.py"),
+        3,
+        tests("tests/integration/test_cases.py"),
     ),
+    Check("bare-call", "the bare optimize(model, graph, devices) on Cora trains", 3, bare_call),
     Check(
         "communication",
-        "payload bytes counted at the process group are the plan's",
-        5,
-        lambda report: run_tests(report, "tests/integration/test_communication.py"),
+        "payload bytes counted at the process group are the plan's; one collective too many is seen",
+        4,
+        tests(
+            "tests/integration/test_communication.py",
+            "tests/execute/test_train.py::test_an_extra_collective_is_noticed",
+        ),
+    ),
+    Check(
+        "enumeration",
+        "the plan equals enumeration on small problems",
+        3,
+        tests("tests/search/test_ilp.py"),
     ),
 )

@@ -112,4 +112,4 @@ def test_issue_2_has_a_check_for_each_line() -> None:
     checks = runner.checks_of(2)
     names = [check.name for check in checks]
     assert len(set(names)) == len(names)
-    assert sum(check.minutes for check in checks) <= 90
+    assert sum(check.minutes for check in checks) <= 60
