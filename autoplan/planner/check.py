@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -104,15 +104,18 @@ def in_double(model: nn.Module, graph: Data, workload: Workload) -> Workload:
         TraceError: it is another program there.
     """
     double = make_workload(model, graph, workload.request, dtype=torch.float64)
-    mine = [(op.index, op.name) for op in workload.opgraph.ops]
-    theirs = [(op.index, op.name) for op in double.opgraph.ops]
+    mine = [(op.index, op.name, op.inputs) for op in workload.opgraph.ops]
+    theirs = [(op.index, op.name, op.inputs) for op in double.opgraph.ops]
     if not double.general or mine != theirs:
         why = double.opgraph.reason or "its ops differ"
         raise TraceError(
             f"in float64 this model is another program ({why}), so a plan cannot be compared with one device; "
             "make its dtypes follow its parameters' dtype"
         )
-    return double
+    # the strategies that are to be checked, not those of the second trace
+    own = zip(double.opgraph.ops, workload.opgraph.ops, strict=True)
+    ops = tuple(replace(op, strategies=offered.strategies) for op, offered in own)
+    return replace(double, opgraph=replace(double.opgraph, ops=ops))
 
 
 def state_of(workload: Workload) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
