@@ -108,12 +108,10 @@ class AxisTable:
 
         A dimension as long as an axis is laid along it by position, whatever its rows mean: rows are cut by position too.
         """
-        if len(set(sizes)) == 1:
-            return sizes[0]
         for name, axis in self.axes.items():
             if axis.kind == "base" and self.rows[name] == sizes:
                 return name
-        return self.other(sizes)
+        return sizes[0] if len(set(sizes)) == 1 else self.other(sizes)
 
     def agrees(self, dim: Dim, sizes: Sizes) -> bool:
         """Whether the samples saw this dimension with these sizes."""

@@ -5,7 +5,7 @@ Within a rank rows keep their global order, so what depends on the order of writ
 
 from __future__ import annotations
 
-from autoplan.opgraph import State, TensorMeta
+from autoplan.opgraph import OpStrategy, State, TensorMeta
 from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import by_rows
@@ -47,9 +47,7 @@ def index_put(call: Call) -> Ruling | None:
     dims = (*target.dims[:dim], *index.dims, *target.dims[dim + 1 :])
     if index.dtype == "bool":
         forward, backward = work.elementwise(call, target.dims)
-        one = not values.dims and index.dims == target.dims[dim : dim + 1]
-        rows = by_rows(call, target.dims) if one else ()
-        return Ruling((Output(target.dims),), forward, backward, rows)
+        return Ruling((Output(target.dims),), forward, backward, _masked(call, target, dim, index))
     return _written(call, target, dim, index, values, not values.dims or values.dims == dims)
 
 
@@ -84,6 +82,19 @@ def _written(
     return Ruling(
         (output,), forward, backward, () if positions else (strategy,), reads_positions=True
     )
+
+
+def _masked(call: Call, target: TensorMeta, dim: int, mask: TensorMeta) -> tuple[OpStrategy, ...]:
+    """One value for all rows of a mask, or the values of the rows that this mask selects."""
+    values = call.tensor("values")
+    if mask.dims != target.dims[dim : dim + 1]:
+        return ()
+    if not values.dims:
+        return by_rows(call, target.dims)
+    selected = (*target.dims[:dim], f"select({mask.name})", *target.dims[dim + 1 :])
+    if values.dims != selected or call.axes.cut(target.dims) != (dim,):
+        return ()
+    return (call.strategy("O", dict.fromkeys((t.name for t in call.inputs), "O"), "O"),)
 
 
 def _shares(call: Call, target: TensorMeta) -> bool:
