@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from autoplan.errors import TraceError
 from autoplan.opgraph import IndexInto, Op, OpGraph, OpStrategy, State, TensorMeta
 from autoplan.program.ir import ConstantStep, Expression, GuardStep, OpStep, Program
-from autoplan.program.torch_internals import callable_name
 from autoplan.trace import alias
 from autoplan.trace.backward import OpFlow, with_gradients
 from autoplan.trace.gradients import Flow, flow_of
@@ -28,7 +27,7 @@ from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.numbers import Numbers
-from autoplan.trace.rules.registry import base_name, find
+from autoplan.trace.rulings import call_of, checked_outputs, ruling_of
 from autoplan.trace.size_reads import guard_reads, is_tensor, size_reads
 from autoplan.trace.strategies import (
     SizeRead,
@@ -182,10 +181,10 @@ class _Builder:
     def take_op(self, index: int, step: OpStep) -> None:
         """One call: rule, checks, gradients."""
         outs = [name for name in step.outs if is_tensor(name)]
-        call = self._call(step, outs)
+        call = call_of(step, outs, self.program, self.tensors, self.axes, self.numbers)
         flow = flow_of(step, self.program.samples[0], self._wanting(step))
-        family, ruling = _ruled(call)
-        outputs, agreed = self._checked(call, ruling)
+        family, ruling = ruling_of(call)
+        outputs, agreed = checked_outputs(call, ruling)
         reads = size_reads(step, self.numbers, self.tensors, self.axes)
         hidden = [value for value in alias.written(step) if value not in outs]
         unreturned = [self.tensors.of(value) for value in hidden]
@@ -250,76 +249,12 @@ class _Builder:
             self.single_only,
         )
 
-    def _call(self, step: OpStep, outs: Sequence[str]) -> Call:
-        name = callable_name(step.func)
-        given = alias.arguments_of(step)
-        read = dict.fromkeys(
-            argument.text
-            for argument in step.args
-            if isinstance(argument, Expression) and is_tensor(argument.text)
-        )
-        return Call(
-            name,
-            base_name(name),
-            {key: self._resolved(value) for key, value in given.items()},
-            tuple(self.tensors.of(value) for value in read),
-            tuple(
-                tuple(tuple(sample.shapes[out]) for sample in self.program.samples) for out in outs
-            ),
-            tuple(self._dtype(out) for out in outs),
-            self.axes,
-            self.numbers,
-            self.tensors.identities,
-            self.tensors.owned_where,
-            {self.tensors.current[value]: self._repeated(value) for value in read},
-        )
-
-    def _repeated(self, value: str) -> frozenset[int]:
-        """Dimensions without a stride: an expanded tensor holds its content once."""
-        shape, strides = (
-            self.program.samples[0].shapes[value],
-            self.program.samples[0].strides[value],
-        )
-        return frozenset(
-            position
-            for position, (size, stride) in enumerate(zip(shape, strides, strict=False))
-            if stride == 0 and size > 1
-        )
-
-    def _resolved(self, value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [self._resolved(entry) for entry in value]
-        if isinstance(value, Expression) and is_tensor(value.text):
-            return self.tensors.of(value.text)
-        return value
-
     def _wanting(self, step: OpStep) -> frozenset[str]:
         return frozenset(
             name
             for name in step.reads
             if name in self.tensors.current and self.tensors.of(name).requires_grad
         )
-
-    def _checked(self, call: Call, ruling: Ruling) -> tuple[tuple[Output, ...], bool]:
-        """The outputs, by their sizes where the rule says something else than the samples saw."""
-        outputs: list[Output] = []
-        agreed = True
-        for k in range(len(call.shapes)):
-            output = ruling.outputs[k] if k < len(ruling.outputs) else None
-            seen = call.seen(k)
-            if (
-                output is not None
-                and len(output.dims) == len(seen)
-                and all(
-                    self.axes.agrees(dim, sizes)
-                    for dim, sizes in zip(output.dims, seen, strict=True)
-                )
-            ):
-                outputs.append(output)
-            else:
-                outputs.append(Output(call.matched(k)))
-                agreed = False
-        return tuple(outputs), agreed
 
     def _strategies(
         self,
@@ -406,16 +341,3 @@ class _Builder:
         """What is kept for backward, by the tensor that owns the storage: a view keeps what it looks at."""
         roots = (self.alias.get(name, name) for name in flow.saved)
         return tuple(dict.fromkeys(self.tensors.current[root] for root in roots))
-
-
-def _ruled(call: Call) -> tuple[str | None, Ruling]:
-    """The family that covers a call and what it says; None: by the sizes of its tensors, in R."""
-    known = find(call.base)
-    if known is not None and call.name.startswith("aten."):
-        family, rule = known
-        ruling = rule(call)
-        if ruling is not None:
-            return family, ruling
-    dims = tuple(call.matched(output) for output in range(len(call.shapes)))
-    forward, backward = work.unknown(call, dims)
-    return None, Ruling(tuple(Output(each) for each in dims), forward, backward)
