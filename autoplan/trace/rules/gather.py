@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autoplan.opgraph import IndexInto, OpStrategy, State, TensorMeta
 from autoplan.trace.rules import work
@@ -28,11 +28,11 @@ def embedding(call: Call) -> Ruling | None:
 
 @rule("gather", "index")
 def index(call: Call) -> Ruling | None:
-    """Indexing by one tensor, of positions or of booleans; several at once are left to R."""
+    """Indexing by one tensor, of positions or of booleans, or by several that name one entry each (``out[rows, y]``)."""
     source = call.tensor("self")
     given = [(d, t) for d, t in enumerate(call.arguments["indices"]) if isinstance(t, TensorMeta)]
     if len(given) != 1:
-        return None
+        return _jointly(call, source, given)
     ((dim, chosen),) = given
     if chosen.dtype in ("bool", "uint8"):
         return _masked(call, source, dim, chosen)
@@ -98,6 +98,32 @@ def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ru
     return Ruling((output,), forward, backward, strategies, reads_positions=True)
 
 
+def _jointly(
+    call: Call, source: TensorMeta, given: Sequence[tuple[int, TensorMeta]]
+) -> Ruling | None:
+    """``out[rows, y]``: positions along the cut axis, and beside them an entry of fixed dimensions for each."""
+    first, last = given[0][0], given[-1][0]
+    shapes = {chosen.dims for _, chosen in given}
+    boolean = any(chosen.dtype in ("bool", "uint8") for _, chosen in given)
+    if last - first != len(given) - 1 or len(shapes) > 1 or boolean:
+        return None
+    (shape,) = shapes
+    dims = (*source.dims[:first], *shape, *source.dims[last + 1 :])
+    forward, backward = work.gather(call, source, given[0][1], dims, first)
+    plain = Ruling((Output(dims),), forward, backward)
+    cut = call.axes.cut(source.dims)
+    along = [chosen for dim, chosen in given if (dim,) == cut]
+    beside = [chosen for dim, chosen in given if (dim,) != cut]
+    if len(along) != 1 or source.index is not None or call.axes.sharded(shape) is None:
+        return plain
+    need = _state_of(call, source.dims[cut[0]], along[0].index)
+    if need is None or any(chosen.index is not None for chosen in beside):
+        return plain
+    states: dict[str, State] = {chosen.name: "O" for _, chosen in given}
+    strategy = call.strategy("O", {**states, source.name: need}, "O")
+    return Ruling((Output(dims),), forward, backward, (strategy,), reads_positions=True)
+
+
 def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Ruling:
     """Rows where a mask holds: a new axis, the same for every tensor that the same mask cuts."""
     seen = call.seen(0)
@@ -121,11 +147,11 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
 
 def _state_of(call: Call, axis: Dim, at: IndexInto | None) -> State | None:
     """The state that rows must be in to be read at local positions; None: only whole."""
-    if at is None or at.axis != axis or len(at.ends) != 1:
+    if at is None or at.axis != axis or "any" in at.ends:
         return None
     if call.axes.is_whole(at):
         return "O"
-    return "H" if at.ends[0] == "src" and call.axes.has_halo(at.axis) else None
+    return "H" if call.axes.has_halo(at.axis) else None
 
 
 def _within_rows(

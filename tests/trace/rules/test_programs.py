@@ -68,11 +68,16 @@ PROGRAMS = {
     "edge softmax": lambda h, e: send(
         h, e, softmax((h[e[0]] * h[e[1]]).sum(-1), e[1], num_nodes=h.size(0))
     ),
+    "both ends at once": lambda h, e: send(h, e, (h[e] * h[e.flip(0)]).sum((0, 2)).tanh()),
+    "one entry a row": lambda h, e: (
+        h * h[torch.arange(h.size(0)), h.argmin(1)][:, None] + h[e[0], h[e[1]].argmax(1)].mean()
+    ),
     "noise": lambda h, e: F.dropout(h, 0.5) + torch.randn_like(h),
     "joined rows": lambda h, e: torch.cat([h, h * 2], 0).view(2, -1, h.size(1)).sum(0),
     "rows of a mask": selected_rows,
     "written in place": first_column_zeroed,
 }
+ALL_SHARDED = ("both ends at once", "one entry a row", "edges by distance", "edge softmax")
 KEEP_CONVOLUTIONS = ("divided by n", "centred", "no_grad", "cumsum", "roll", "topk")
 
 
@@ -148,6 +153,8 @@ def test_one_devices_numbers(name):
     if name in KEEP_CONVOLUTIONS:
         heavy = ops(graph, "mm", "addmm", "index_select", "scatter_add")
         assert all("O" in strategies(op) for op in heavy)
+    if name in ALL_SHARDED:
+        assert all("O" in strategies(op) for op in ops(graph, "index", "scatter_add", "sum"))
     owner = np.random.default_rng(3).choice(3, NODES, p=[0.2, 0.3, 0.5])
     shards = build_shards(owner, {"edge": GRAPH.edge_index.numpy()}, {}, parts=3)
     state = step.state_tensors(model)
