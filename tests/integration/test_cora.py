@@ -97,3 +97,18 @@ def test_accuracy(cora: Data, workers: int) -> None:
     _, test_accuracy = losses(cora, workers, dropout=0.5, dtype=torch.float32, epochs=200)
 
     assert test_accuracy >= 0.80
+
+
+def test_the_bare_call_trains(cora: Data) -> None:
+    torch.manual_seed(0)
+    model = GCN(0.5, torch.float32)
+
+    plan = autoplan.optimize(model, cora, "2xcpu")
+    result = plan.train(model, cora, epochs=30, progress=False)
+
+    assert "cross-entropy over train_mask" in plan.data.loss
+    assert {a.strategy for a in plan.alternatives if a.step_seconds is not None} == {
+        "single",
+        "data",
+    }
+    assert result.losses[-1] < 0.8 * result.losses[0]
