@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCN
+
+from autoplan.errors import TraceError
+from autoplan.trace.prepare import prepare_step
+from autoplan.trace.step import trace_step
+from tests.trace.graphs import CLASSES, FEATURES, node_graph
+
+SIZES = (FEATURES, 16, 2, CLASSES)
+
+
+def test_loss_must_be_one_number():
+    with pytest.raises(TraceError, match=r"the loss is float32 \[84\]; it must be one number"):
+        prepare_step(GCN(*SIZES), node_graph(), lambda out, g: out.sum(dim=1))
+
+
+def test_half_precision_features_name_layer_and_dtypes():
+    graph = node_graph()
+    graph.x = graph.x.half()
+    with pytest.raises(
+        TraceError, match=r"convs\.0\.lin \(Linear\) fails .*x is float16; model: float32"
+    ):
+        trace_step(GCN(*SIZES), graph)
+
+
+def test_wrong_width_names_the_layer():
+    with pytest.raises(TraceError, match=r"convs\.0\.lin \(Linear\) fails on a sample of 84 nodes"):
+        trace_step(GCN(7, 16, 2, CLASSES), node_graph())
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer", "attribute"])
+def test_table_with_a_row_per_node(kind):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            table = torch.randn(300, FEATURES)
+            if kind == "buffer":
+                self.register_buffer("table", table)
+            else:
+                self.table = nn.Parameter(table) if kind == "parameter" else table
+
+        def forward(self, x, edge_index):
+            return x + self.table
+
+    with pytest.raises(TraceError, match=r"'table' has an entry per node.*torch.arange"):
+        trace_step(Net(), node_graph())
+
+
+def test_errors_in_the_loss_are_the_losss():
+    with pytest.raises(TraceError, match="the loss or a metric fails on a sample"):
+        trace_step(GCN(*SIZES), node_graph(), lambda out, g: out @ out)
+
+
+def test_larger_samples_where_the_model_needs_them():
+    class TopNodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, x, edge_index):
+            h = self.lin(x)
+            return h + h.topk(20, dim=0)[0].mean(0)
+
+    step = trace_step(TopNodes(), node_graph())
+
+    assert step.reason is None
+    assert min(rows["node"] for rows in step.sample_rows) >= 20
