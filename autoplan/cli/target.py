@@ -64,10 +64,11 @@ def _split(text: str) -> tuple[Path, str]:
 
 
 def _function(path: Path, function: str) -> Callable[[], object]:
-    # As `python FILE.py` would see it: neighbours of the file can be imported.
+    # Neighbours of the file can be imported. Last, not first as for `python FILE.py`: the workers inherit the path, and
+    # a neighbour called random.py must not take the place of Python's.
     directory = str(path.resolve().parent)
     if directory not in sys.path:
-        sys.path.insert(0, directory)
+        sys.path.append(directory)
     # A file may be called like a module that is already there (random.py).
     name = path.stem if path.stem not in sys.modules else f"autoplan_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())

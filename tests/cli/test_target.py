@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from autoplan.cli.target import InputError, load_target
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories that a test adds to the import path end with it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def write(directory: Path, text: str, name: str = "given.py") -> str:
@@ -36,6 +43,8 @@ def test_a_file_called_like_a_module_does_not_take_its_place(tmp_path: Path) -> 
     path = write(tmp_path, "def build():\n    return 1, 2\n", "random.py")
     assert load_target(path + ":build").model == 1
     assert sys.modules["random"] is random
+    code = f"import sys; sys.path[:] = {sys.path!r}; import random; random.Random"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
