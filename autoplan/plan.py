@@ -59,7 +59,10 @@ class OpChoice:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTransition:
-    """Tensor ``tensor`` is brought from a state to another by an exchange, once per step."""
+    """Tensor ``tensor`` is brought from a state to another by an exchange, once per step.
+
+    ``made_by`` says where it comes from: ``aten.mm in convs.1.lin``.
+    """
 
     tensor: str
     source: State
@@ -67,6 +70,7 @@ class PlannedTransition:
     exchange: str
     forward_bytes: tuple[int, ...]
     backward_bytes: tuple[int, ...]
+    made_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,11 @@ def communication(plan: PlanData) -> Table:
             ):
                 if not any(values):
                     continue
-                table.add_row(transition.tensor, f"{what}, {direction}", *_by_rank(values, size))
+                table.add_row(
+                    transition.made_by or transition.tensor,
+                    f"{what}, {direction}",
+                    *_by_rank(values, size),
+                )
                 for rank, value in zip(stage.devices, values, strict=True):
                     rest[rank] -= value
     table.add_row("parameters", "gradients, and reductions inside ops", *_by_rank(rest, size))

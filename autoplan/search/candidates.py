@@ -178,7 +178,7 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
         group.ranks,
         threads=group.threads,
         choices=choices,
-        transitions=tuple(_planned(move, crossed) for move, crossed in moves),
+        transitions=_planned(task.graph, moves),
         inputs=_inputs(task, problem, solution),
         prediction=simulation.prediction,
         memory=sheets,
@@ -281,14 +281,25 @@ def _why_not(task: Task, group: Group, problem: Problem, solution: Solution, *, 
     return "no choice of strategies satisfies all the states that ops need"
 
 
-def _planned(move: PricedMove, crossed: bool) -> PlannedTransition:
-    return PlannedTransition(
-        move.tensor,
-        move.transition.source,
-        move.transition.target,
-        move.transition.exchange,
-        move.forward_bytes,
-        move.backward_bytes if crossed else (0,) * len(move.backward_bytes),
+def _planned(
+    graph: OpGraph, moves: Sequence[tuple[PricedMove, bool]]
+) -> tuple[PlannedTransition, ...]:
+    makers = {
+        name: f"{op.name.rpartition('.')[0]} in {op.module or 'forward'}"
+        for op in graph.ops
+        for name in op.outputs
+    }
+    return tuple(
+        PlannedTransition(
+            move.tensor,
+            move.transition.source,
+            move.transition.target,
+            move.transition.exchange,
+            move.forward_bytes,
+            move.backward_bytes if crossed else (0,) * len(move.backward_bytes),
+            makers.get(move.tensor, ""),
+        )
+        for move, crossed in moves
     )
 
 
