@@ -84,6 +84,8 @@ def axis_rows(
             value = base[name]
         elif axis.kind == "concat":
             value = sum(of(part) for part in axis.parts)
+        elif axis.kind == "blocks":
+            value = axis.width * of(axis.parts[0])
         elif axis.kind == "select":
             parent = axes[axis.parts[0]]
             parent_whole = parent.rows.evaluate(whole)

@@ -69,20 +69,24 @@ class Axis:
 
     Attributes:
         name: ``node``, ``edge`` (base); ``select(v12)`` (the rows of ``parts[0]`` where mask v12 holds);
-            ``concat(select(v12),node)`` (parts in order); any other name for ``other``.
+            ``concat(select(v12),node)`` (parts in order); ``node*3`` (three for each row of ``parts[0]``); any other name
+            for ``other``.
         role: what its rows are.
         kind: ``base`` axes have rows given by the graph and a place in a partition; ``index`` axes are positions of a
-            graph attribute that lists nodes (``train_idx``), owned where the listed node is; ``select`` and ``concat``
-            follow from their parts; ``other`` has a size but no place in a partition (R only).
+            graph attribute that lists nodes (``train_idx``), owned where the listed node is; ``select``, ``concat`` and
+            ``blocks`` (rows and heads in one dimension) follow from their parts; ``other`` has a size but no place in a
+            partition (R only).
         parts: the axes a derived axis is made of.
         rows: number of rows, as a polynomial in base axes (for ``select``: the share seen on the samples).
+        width: rows per row of the part (``blocks``).
     """
 
     name: str
     role: Role
-    kind: Literal["base", "index", "select", "concat", "other"]
+    kind: Literal["base", "index", "select", "concat", "blocks", "other"]
     parts: tuple[str, ...] = ()
     rows: Polynomial = Polynomial()
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,6 @@ from autoplan.states import sharded_axis
 TOLERANCE = 1e-10
 """For float64 (DESIGN 8)."""
 
-_UNWRITTEN = ("aten.empty", "aten.new_empty")
-"""Ops whose results hold whatever was in memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -119,7 +116,7 @@ def first_difference(
                 capture=capture,
             )
         )
-    compared = _read_tensors(opgraph) - _unwritten_tensors(opgraph)
+    compared = _read_tensors(opgraph)
     for op in opgraph.ops:
         for name in op.outputs:
             if name in compared and name in alone:
@@ -134,16 +131,6 @@ def first_difference(
 def _read_tensors(opgraph: OpGraph) -> set[str]:
     """What an op reads or the program returns; kernels leave out what only a recorded op's own backward would read."""
     return {name for op in opgraph.ops for name in op.inputs} | set(opgraph.outputs)
-
-
-def _unwritten_tensors(opgraph: OpGraph) -> set[str]:
-    """Memory that nothing was written to yet, and views of it."""
-    found: set[str] = set()
-    for op in opgraph.ops:
-        view = op.forward.kind == "view" and not found.isdisjoint(op.inputs[:1])
-        if op.name.startswith(_UNWRITTEN) or view:
-            found.update(op.outputs)
-    return found
 
 
 def _whole(shard: Shard, attributes: Mapping[str, torch.Tensor]) -> Shard:

@@ -85,6 +85,8 @@ class Numbers:
         if about.kind == "concat":
             parts = " + ".join(self.rows(part, state) for part in about.parts)
             self._body.add(f"{name} = {parts}")
+        elif about.kind == "blocks":
+            self._body.add(f"{name} = {self.rows(about.parts[0], state)} * {about.width}")
         elif about.kind == "select":
             mask = self._value(mask_of(axis), state)
             self._body.add_after(mask, f"{name} = int({mask}.sum())")
@@ -119,6 +121,10 @@ class Numbers:
                 parts.append(f"{self.keys(part, state)} + ({offset})")
                 offset = f"{offset} + {self._bound(part)}"
             self._body.add(f"{name} = torch.cat([{', '.join(parts)}])", name)
+        elif about.kind == "blocks":
+            first = f"{self.keys(about.parts[0], state)}.unsqueeze(1) * {about.width}"
+            within = f"torch.arange({about.width}, device=device)"
+            self._body.add(f"{name} = ({first} + {within}).flatten()", name)
         else:
             rows = self.rows(axis, state)
             self._body.add(f"{name} = torch.arange({rows}, device=device)", name)
@@ -138,6 +144,8 @@ class Numbers:
             return self._bound(about.parts[0])
         if about.kind == "concat":
             return " + ".join(self._bound(part) for part in about.parts)
+        if about.kind == "blocks":
+            return f"({self._bound(about.parts[0])}) * {about.width}"
         return self.rows(axis, "R")
 
     def _size(self, dim: str | int, state: State) -> str:

@@ -31,6 +31,9 @@ from autoplan.program.kernels import COUNTING, DRAWING, KernelInfo
 from autoplan.program.rank_program import RankOutput, RankProgram
 from autoplan.program.torch_internals import callable_name, operator_name
 
+_UNWRITTEN = ("aten.empty", "aten.new_empty")
+"""Ops whose results hold whatever was in memory."""
+
 _HEADER = "def step(context, parameters, buffers, inputs, capture):"
 
 
@@ -134,6 +137,9 @@ class _Writer:
         self.body.add(text, *variables, grad=step.grad)
         self._hidden_writes(step, op, states)
         if self.capture:
+            if op.name.startswith(_UNWRITTEN):
+                # what is never written must not differ between two runs
+                self.body.add(f"{results[0]}.zero_()")
             self._capture(op, strategy)
 
     def _argument(self, argument: Any, states: Mapping[str, State], rows: State) -> Any:

@@ -134,7 +134,9 @@ class _Builder:
                     f"graph.{spec.name} was said to be {list(dims)}, but the samples have {[list(shape) for shape in seen]}; "
                     "say what it is with inputs="
                 )
-            meta = self._meta(value, dims, "input", spec.name, index=spec.index)
+            # positions along an axis that no partition cuts (graphs) are the same numbers everywhere
+            cut = spec.index is not None and self.axes.cut((spec.index.axis,))
+            meta = self._meta(value, dims, "input", spec.name, index=spec.index if cut else None)
             self._enter(meta, loadable_states(meta, self.axes))
 
     def take_state(self, frozen: Collection[str]) -> None:

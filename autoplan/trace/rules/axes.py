@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -59,7 +59,15 @@ class AxisTable:
                 kind = "index"
             table.axes[name] = Axis(name, role, kind, (), Polynomial.of(1, name))
             table.rows[name] = tuple(sample[name] for sample in base_rows)
+        for name, axis in table.axes.items():
+            if axis.kind == "other":
+                table.axes[name] = replace(axis, rows=table._fit(table.rows[name]))
         return table
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return len(next(iter(self.rows.values())))
 
     def select(self, mask: str, parent: str, sizes: Sizes) -> str:
         """The rows of ``parent`` where the boolean tensor ``mask`` holds; its rows are estimated from the samples."""
@@ -91,6 +99,19 @@ class AxisTable:
         role: Role = roles.pop() if len(roles) == 1 else "edge"
         self.axes[name] = Axis(name, role, "concat", tuple(parts), rows)
         self.rows[name] = sizes
+        return name
+
+    def blocks(self, part: str, width: int) -> str:
+        """``width`` rows for each row of ``part``: a row's heads, one after another."""
+        about = self.axes[part]
+        if about.kind == "blocks":
+            part, width = about.parts[0], width * about.width
+        name = f"{part}*{width}"
+        if name not in self.axes:
+            whole = self.axes[part]
+            rows = whole.rows * width
+            self.axes[name] = Axis(name, whole.role, "blocks", (part,), rows, width)
+            self.rows[name] = tuple(size * width for size in self.rows[part])
         return name
 
     def other(self, sizes: Sizes, name: str | None = None) -> str:

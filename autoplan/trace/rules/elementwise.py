@@ -72,6 +72,7 @@ CHEAP = [
     "frac",
     "deg2rad",
     "rad2deg",
+    "linalg_cross",
 ]
 
 COSTLY = [

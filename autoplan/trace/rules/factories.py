@@ -18,7 +18,9 @@ def filled(call: Call) -> Ruling:
     forward, backward = _writing(call, call.matched())
     if len(dims) < len(wanted):
         return Ruling((Output(call.matched()),), forward, backward)
-    return Ruling((Output(dims),), forward, backward, _made(call, dims), reads_positions=True)
+    zero = call.base in ("zeros", "new_zeros")
+    strategies = _made(call, dims) or (_zero_sum(call, dims) if zero else ())
+    return Ruling((Output(dims),), forward, backward, strategies, reads_positions=True)
 
 
 @rule("factory", "zeros_like", "ones_like", "full_like", "empty_like")
@@ -53,6 +55,14 @@ def positions(call: Call) -> Ruling:
     return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
 
 
+@rule("factory", "eye")
+def identity(call: Call) -> Ruling:
+    """Whole."""
+    dims = call.matched()
+    forward, backward = work.made(dims, call.dtypes[0])
+    return Ruling((Output(dims),), forward, backward)
+
+
 @rule("factory", "lift_fresh", "scalar_tensor", "lift", "lift_fresh_copy")
 def lifted(call: Call) -> Ruling:
     """A tensor made from Python data, the same everywhere."""
@@ -72,13 +82,22 @@ def _made(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:
     cut = call.axes.sharded(dims)
     if cut is None:
         return ()
-    states: dict[str, State] = {
-        template.name: "O"
-        for template in call.inputs
-        if call.axes.sharded(template.dims) is not None and "O" in template.states
-    }
+    states = _templates(call)
     return tuple(
         call.strategy(state, states, state)
         for state in ROW_STATES
         if state == "O" or call.axes.has_halo(cut.axis)
     )
+
+
+def _zero_sum(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:
+    """Zeros on every rank add up to zeros: what rows of a shard are added to (pooling, centres of classes)."""
+    return () if call.axes.cut(dims) else (call.strategy("S", _templates(call), "S"),)
+
+
+def _templates(call: Call) -> dict[str, State]:
+    return {
+        template.name: "O"
+        for template in call.inputs
+        if call.axes.sharded(template.dims) is not None and "O" in template.states
+    }

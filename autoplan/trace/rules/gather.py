@@ -124,6 +124,17 @@ def _jointly(
     return Ruling((Output(dims),), forward, backward, (strategy,), reads_positions=True)
 
 
+@rule("gather", "masked_select")
+def masked_select(call: Call) -> Ruling:
+    """Elements where a mask holds, in one dimension; of a table they are no rows."""
+    source, mask = call.tensor("self"), call.tensor("mask")
+    if len(source.dims) == 1 and source.dims == mask.dims:
+        return _masked(call, source, 0, mask)
+    dims = call.matched()
+    forward, backward = work.gather(call, source, mask, dims, 0)
+    return Ruling((Output(dims),), forward, backward)
+
+
 def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Ruling:
     """Rows where a mask holds: a new axis, the same for every tensor that the same mask cuts."""
     seen = call.seen(0)

@@ -24,7 +24,7 @@ _POINTWISE = [
 
 def counting(call: Call, axis: str) -> tuple[Collective, ...]:
     """The all-reduce of a row count, where no rank knows how many rows all of them have."""
-    derived = call.axes.axes[axis].kind in ("select", "concat")
+    derived = call.axes.axes[axis].kind not in ("base", "index")
     return (Collective(1, "int64"),) if derived else ()
 
 

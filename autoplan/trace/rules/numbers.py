@@ -50,9 +50,7 @@ class Numbers:
         for index, (name, (_, dims)) in enumerate(self.sizes(text).items()):
             total = Polynomial.of(1)
             for dim in dims:
-                total = total * (
-                    Polynomial.of(dim) if isinstance(dim, int) else Polynomial.of(1, dim)
-                )
+                total = total * self._rows_of(dim)
             known[f"size{index}"] = total
             text = re.sub(rf"{re.escape(name)}(?!\d)", f"size{index}", text)
         try:
@@ -73,7 +71,19 @@ class Numbers:
         coefficient, symbols = total.terms[0]
         if not symbols:
             return int(coefficient) if coefficient == int(coefficient) else None
-        return symbols[0] if coefficient == 1 and len(symbols) == 1 else None
+        if len(symbols) > 1:
+            return None
+        blocks = f"{symbols[0]}*{coefficient:g}"
+        return symbols[0] if coefficient == 1 else blocks if blocks in self._axes else None
+
+    def _rows_of(self, dim: Dim) -> Polynomial:
+        """The size of a dimension; heads are counted by the rows that have them."""
+        if isinstance(dim, int):
+            return Polynomial.of(dim)
+        axis = self._axes[dim]
+        if axis.kind == "blocks":
+            return Polynomial.of(axis.width, axis.parts[0])
+        return Polynomial.of(1, dim)
 
     def always(self, test: str, expected: Any) -> bool:
         """Whether a guard on sizes holds for every graph: ``test`` then evaluates to ``expected``."""
@@ -170,6 +180,8 @@ def _rows(symbol: str, least: bool, axes: Mapping[str, Axis]) -> Polynomial:
         for part in axis.parts:
             total = total + _rows(part, least, axes)
         return total
+    if axis.kind == "blocks":
+        return _rows(axis.parts[0], least, axes) * axis.width
     if axis.kind == "select":
         return Polynomial() if least else _rows(axis.parts[0], least, axes)
     if axis.kind == "other":

@@ -38,7 +38,15 @@ def rolled(call: Call) -> Ruling:
     return Ruling((Output(source.dims),), forward, backward, rows)
 
 
-@rule("ordering", "_unique2", "unique_dim", "unique_consecutive", "bincount", "searchsorted")
+@rule(
+    "ordering",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+    "searchsorted",
+    "_convert_indices_from_coo_to_csr",
+)
 def counted(call: Call) -> Ruling:
     """Distinct values and counts of a whole tensor."""
     outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))

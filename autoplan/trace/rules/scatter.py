@@ -65,6 +65,8 @@ def _written(
     if dim not in cut:
         # within a row: what is written, where and into what share the rows
         plain = fits and target.index is None and index.index is None
+        if not cut and plain:
+            return Ruling((output,), forward, backward, _summed(call, target, index, source))
         rows = by_rows(call, target.dims) if plain and cut and _shares(call, target) else ()
         return Ruling((output,), forward, backward, rows)
     at = index.index
@@ -95,6 +97,29 @@ def _masked(call: Call, target: TensorMeta, dim: int, mask: TensorMeta) -> tuple
     if values.dims != selected or call.axes.cut(target.dims) != (dim,):
         return ()
     return (call.strategy("O", dict.fromkeys((t.name for t in call.inputs), "O"), "O"),)
+
+
+def _summed(
+    call: Call, target: TensorMeta, index: TensorMeta, source: TensorMeta | None
+) -> tuple[OpStrategy, ...]:
+    """Rows of shards added to a target that no partition cuts (a row for each class or graph): a partial sum."""
+    if source is None or source.index is not None or not _adds(call):
+        return ()
+    others = [tensor for tensor in (index, source) if tensor.dims]
+    cuts = {call.sharded(tensor) for tensor in others}
+    if None in cuts or len(cuts) > 1:
+        return ()
+    states: dict[str, State] = {target.name: "S", **{tensor.name: "O" for tensor in others}}
+    return (call.strategy("O", states, "S"),)
+
+
+def _adds(call: Call) -> bool:
+    """Whether the target's own value and every written one add up."""
+    if call.base in ("scatter_add", "index_add"):
+        return True
+    if call.base == "scatter_reduce":
+        return call.get("reduce") == "sum" and call.get("include_self", True) is True
+    return "index_put" in call.base and call.get("accumulate") is True
 
 
 def _shares(call: Call, target: TensorMeta) -> bool:

@@ -11,6 +11,7 @@ from autoplan.trace.rules.axes import Dim, Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import by_rows, linear
 from autoplan.trace.rules.registry import rule
+from autoplan.trace.rules.reshape import carried
 
 
 def seen_through(call: Call, dims: Dims, index: IndexInto | None, identity: str = "") -> Ruling:
@@ -43,12 +44,16 @@ def reshaped(call: Call) -> Ruling | None:
     source = call.inputs[0]
     if call.name == "aten.view.dtype":
         return None
-    dims = carried(call, source.dims)
-    if _loses(call, source.dims, dims) or (
-        call.base == "squeeze" and _squeezes_rows(call, source.dims)
-    ):
+    dims, kept = carried(call, source.dims)
+    if call.base == "squeeze" and _squeezes_rows(call, source.dims):
         return whole_only(call, dims)
-    return seen_through(call, dims, _kept(source.index, dims))
+    same = not _loses(call, source.dims, dims)
+    if same and (kept or not call.axes.cut(source.dims)):
+        return seen_through(call, dims, _kept(source.index, dims))
+    if same or not kept or source.index is not None:
+        return whole_only(call, dims)
+    strategy = call.strategy("O", {source.name: "O"}, "O")
+    return Ruling((Output(dims),), work.NOTHING, work.NOTHING, (strategy,))
 
 
 @rule("view", "t", "transpose", "permute", "numpy_T", "mT")
@@ -171,23 +176,6 @@ def repeated(call: Call) -> Ruling:
     output = Output(tuple(dims), source.index)
     strategies = (*by_rows(call, tuple(dims)), *linear(call, [source]))
     return Ruling((output,), forward, backward, strategies, reads_positions=True)
-
-
-def carried(call: Call, before: Dims) -> Dims:
-    """Dimensions of a reshaped tensor: an old one where size and number of elements before it agree in every sample."""
-    samples = len(call.shapes[0])
-    places: dict[tuple[tuple[int, ...], tuple[int, ...]], Dim] = {}
-    leading = (1,) * samples
-    for dim in before:
-        sizes = call.axes.rows[dim] if isinstance(dim, str) else (dim,) * samples
-        places.setdefault((leading, sizes), dim)
-        leading = tuple(a * b for a, b in zip(leading, sizes, strict=True))
-    dims: list[Dim] = []
-    leading = (1,) * samples
-    for sizes in call.seen(0):
-        dims.append(places.get((leading, sizes)) or call.axes.match(sizes))
-        leading = tuple(a * b for a, b in zip(leading, sizes, strict=True))
-    return tuple(dims)
 
 
 def _loses(call: Call, before: Dims, after: Dims) -> bool:

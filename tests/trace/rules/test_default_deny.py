@@ -124,8 +124,15 @@ def test_flipped_edges():
 def test_flattened_rows():
     graph = between(lambda h, e: h.reshape(-1).mul(2).view(-1, 16))
     flat = ops(graph, "mul")[0]
-    assert graph.axes[str(graph.tensors[flat.outputs[0]].dims[0])].kind == "other"
-    assert set(strategies(flat)) == {"R"}
+    assert graph.axes[str(graph.tensors[flat.outputs[0]].dims[0])].kind == "blocks"
+    assert set(strategies(flat)) == {"R", "O"}
+    # columns of rows: a shard's do not lie together
+    graph = between(lambda h, e: h.t().reshape(-1).mul(2).view(16, -1).t())
+    flat = ops(graph, "mul")[0]
+    assert graph.axes[str(graph.tensors[flat.outputs[0]].dims[0])].kind == "concat"
+    graph = between(lambda h, e: h.repeat(1, 2).view(-1, 8).mul(2).view(8, -1).t().sum() + h)
+    (apart,) = [op for op in ops(graph, "view") if graph.tensors[op.outputs[0]].dims[0] == 8]
+    assert set(strategies(apart)) == {"R"}
     assert heavy_are_sharded(graph)
 
 
