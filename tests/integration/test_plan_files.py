@@ -1,0 +1,74 @@
+"""Plans as files: the same bytes from any process, and the same training from a loaded plan."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.nn.models import GAT, GCN
+
+import autoplan
+from autoplan.errors import PlanError
+
+from .graphs import awkward_graph
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import sys, torch
+sys.path.insert(0, {root!r})
+from torch_geometric.nn.models import GAT
+import autoplan
+from tests.integration.graphs import awkward_graph
+torch.manual_seed(int(sys.argv[1]))
+autoplan.optimize(GAT(8, 12, 2, 4, heads=3), awkward_graph(), "2xcpu", strategy="data").save(sys.argv[2])
+"""
+
+
+def test_same_bytes_from_other_processes_and_other_weights(tmp_path: Path) -> None:
+    digests = set()
+    for seed in ("0", "1"):
+        path = tmp_path / f"plan-{seed}.json"
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            SCRIPT.format(root=str(ROOT)),
+            seed,
+            str(path),
+        ]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+
+    assert len(digests) == 1
+
+
+def test_a_loaded_plan_trains_alike(tmp_path: Path) -> None:
+    losses = []
+    graph = awkward_graph()
+    torch.manual_seed(0)
+    plan = autoplan.optimize(GCN(8, 12, 2, 4, dropout=0.5), graph, "cpu")
+    plan.save(tmp_path / "plan.json")
+    for used in (plan, autoplan.Plan.load(tmp_path / "plan.json")):
+        torch.manual_seed(0)
+        model = GCN(8, 12, 2, 4, dropout=0.5)
+        losses.append(used.train(model, graph, epochs=5, seed=3, progress=False).losses)
+
+    assert losses[0] == losses[1]
+
+
+def test_another_graph_or_model_is_refused(tmp_path: Path) -> None:
+    graph = awkward_graph()
+    plan = autoplan.optimize(GCN(8, 12, 2, 4), graph, "cpu")
+
+    with pytest.raises(PlanError, match="another graph"):
+        plan.predict(GCN(8, 12, 2, 4), awkward_graph(seed=1))
+    with pytest.raises(PlanError, match="another program"):
+        plan.predict(GAT(8, 12, 2, 4), graph)
+    relabelled = graph.clone()
+    relabelled.y = (graph.y + 1) % 4
+    plan.predict(GCN(8, 12, 2, 4), relabelled)
