@@ -18,6 +18,7 @@ from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.train import TrainResult
 from autoplan.opgraph import OpGraph
 from autoplan.plan import Alternative, PlanData, Prediction, StagePlan
+from autoplan.planner.arguments import check_metrics, whole_number
 from autoplan.planner.bound import Bound, bind_plan
 from autoplan.planner.make import make_plan
 from autoplan.planner.stepping import StepOutcome
@@ -248,10 +249,15 @@ class Plan:
             **optimizer_arguments: more arguments of the plan's optimizer (``momentum=0.9``).
 
         Raises:
-            PlanError: another model or graph than planned for, no loss, or an argument the optimizer does not have.
+            PlanError: another model or graph than planned for, no loss, an argument that is out of range, or one that the
+                optimizer does not have.
             DeviceError: the plan's devices are not here.
             ExecutionError: a worker failed; carries rank and traceback, and the model is unchanged.
         """
+        epochs, seed = whole_number("epochs", epochs, 1), whole_number("seed", seed)
+        if evaluate_every is not None:
+            evaluate_every = whole_number("evaluate_every", evaluate_every, 1)
+        check_metrics(metrics)
         optimizer = OptimizerSpec(
             self.data.optimizer, {"lr": lr, "weight_decay": weight_decay, **optimizer_arguments}
         )
@@ -275,7 +281,7 @@ class Plan:
             train: in training mode, with loss and gradients where there is a loss; else in evaluation mode.
             seed: of random draws; by default drawn from torch's global generator, so that each call drops others.
         """
-        drawn = int(torch.randint(2**31 - 1, ())) if seed is None else seed
+        drawn = int(torch.randint(2**31 - 1, ())) if seed is None else whole_number("seed", seed)
         return self._bind(model, graph).step(training=train, seed=drawn)
 
     def predict(self, model: nn.Module, graph: Data) -> Any:

@@ -88,11 +88,11 @@ def axis_rows(
             value = axis.width * of(axis.parts[0])
         elif axis.kind == "select":
             parent = axes[axis.parts[0]]
-            parent_whole = parent.rows.evaluate(whole)
-            share = axis.rows.evaluate(whole) / parent_whole if parent_whole else 0.0
+            parent_whole = parent.count(whole)
+            share = axis.count(whole) / parent_whole if parent_whole else 0.0
             value = share * of(axis.parts[0])
         else:
-            value = axis.rows.evaluate(whole)
+            value = axis.count(whole)
         rows[name] = value
         return value
 

@@ -88,6 +88,10 @@ class Axis:
     rows: Polynomial = Polynomial()
     width: int = 1
 
+    def count(self, base_rows: Mapping[str, float]) -> float:
+        """Rows where the base axes have these; a fit to the samples may fall below zero on a tiny graph, a count does not."""
+        return max(0.0, self.rows.evaluate(base_rows))
+
 
 @dataclass(frozen=True, slots=True)
 class IndexInto:
@@ -159,6 +163,8 @@ DTYPE_BYTES: Mapping[str, int] = {
     "uint8": 1,
     "bool": 1,
 }
+SUMMED_BYTES: Mapping[str, int] = {**DTYPE_BYTES, "bfloat16": 4, "int16": 4}
+"""Bytes of an element in an all-reduce: sums of these types travel, and are added, in a type twice as wide."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def shard_inputs(
         shard: the rank's rows.
 
     Returns:
-        By (attribute, state): the tensor itself in R, else copies of its owned (O) or owned and halo (H) rows. Positions
+        By (attribute, state), without gradients: the tensor itself in R, else copies of its owned (O) or owned and halo (H) rows. Positions
         are local in O.
 
     Raises:
@@ -41,6 +41,8 @@ def shard_inputs(
             raise PlanError(
                 f"the plan reads graph.{wanted.attribute}, which this graph does not have; it has {', '.join(attributes)}"
             )
+        # a gradient of the graph's own tensors is nobody's: it must not be left on the user's graph
+        tensor = tensor.detach()
         if wanted.state == "R" or wanted.dim is None or wanted.axis is None:
             cut[key] = tensor
             continue

@@ -43,6 +43,10 @@ class OptimizerSpec:
     arguments: Mapping[str, Argument] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise PlanError(
+                f"optimizer is {self.name!r}; give a name, one of {', '.join(OPTIMIZERS)}"
+            )
         if self.name not in OPTIMIZERS:
             close = difflib.get_close_matches(self.name.lower(), OPTIMIZERS, n=1)
             hint = f"did you mean '{close[0]}'? " if close else ""

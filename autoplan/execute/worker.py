@@ -45,7 +45,7 @@ class FailureRecord(ErrorHandler):
 
 
 def main(directory: str, *, parent: int | None = None) -> None:
-    """Runs this process's rank of a job. Does not return when it fails.
+    """Runs this process's rank of a job. Does not return.
 
     Args:
         directory: of the job.
@@ -58,6 +58,10 @@ def main(directory: str, *, parent: int | None = None) -> None:
         sys.stderr.flush()
         # a normal exit would wait for collectives that other ranks will never join
         os._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # all is written; taking the interpreter down beside running threads of Python, torch and gloo can abort the process
+    os._exit(0)
 
 
 def run_worker(directory: Path, parent: int) -> None:

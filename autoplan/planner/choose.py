@@ -75,7 +75,7 @@ def choose(
             measured.stats,
             cluster,
             models,
-            parameters=model_tensors(model, workload.opgraph),
+            parameters=model_tensors(workload),
             optimizer=optimizer,
             strategy=strategy,
             objective=objective,

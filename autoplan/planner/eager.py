@@ -22,6 +22,7 @@ from autoplan.execute.train import TrainResult, combine
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
+from autoplan.trace.copies import size_lazy
 from autoplan.trace.step_module import user_name
 
 
@@ -95,6 +96,7 @@ def eager_train(
                         epoch + 1, losses[-1], evaluations[-1].metrics if evaluations else {}
                     )
                 )
+    size_lazy(model, module.get_submodule("model"))
     model.load_state_dict(module.get_submodule("model").state_dict())
     result = RankResult(
         losses=tuple(losses),
@@ -138,7 +140,8 @@ def _run(
 ) -> tuple[torch.Tensor | None, Any, dict[str, Any]]:
     """Loss, outputs and metrics of the step's module on the graph."""
     traced = workload.traced
-    result = traced.module(*(measured.tensors[name] for name in traced.schema.names))
+    tensors = (measured.tensors[name] for name in traced.schema.names)
+    result = traced.module(*(t.detach().requires_grad_(t.requires_grad) for t in tensors))
     parts = list(result) if traced.has_loss or traced.metrics else [result]
     loss = parts.pop(0) if traced.has_loss else None
     return loss, parts[0], parts[1] if traced.metrics else {}

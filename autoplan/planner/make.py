@@ -21,7 +21,7 @@ from autoplan.planner.workload import (
 from autoplan.plugins import registry
 from autoplan.search.assemble import alternatives, device_uses, partition_use, stage_plan
 from autoplan.search.fingerprint import devices_fingerprint, model_fingerprint
-from autoplan.trace.step_module import user_name
+from autoplan.trace.step_module import MODEL, user_name
 from autoplan.version import version
 
 _FEWER = 4
@@ -127,10 +127,12 @@ def _notes(workload: Workload, choice: Choice) -> list[str]:
         notes.append(f"only one device can run this step: {opgraph.single_only}")
     notes += [f"a strategy was rejected by the lock-step check: {m}" for m in choice.mismatches]
     if traced.has_loss:
+        own = traced.module.get_submodule(MODEL)
+        trainable = {name for name, p in own.named_parameters() if p.requires_grad}
         idle = [
             tensor.name
-            for tensor in model_tensors(traced.module.get_submodule("model"), opgraph)
-            if not tensor.gets_gradient and tensor.name in traced.parameters
+            for tensor in model_tensors(workload)
+            if not tensor.gets_gradient and tensor.name in trainable
         ]
         if idle:
             notes.append(f"no gradient of the loss reaches {', '.join(idle)}")

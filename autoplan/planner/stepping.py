@@ -14,7 +14,7 @@ from autoplan.partition.halo import Shard
 from autoplan.planner.workload import Workload
 from autoplan.program.rank_program import RankProgram
 from autoplan.program.torch_internals import tree_unflatten
-from autoplan.trace.step_module import user_name
+from autoplan.trace.step_module import own_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,11 +95,7 @@ def outcome(workload: Workload, result: StepResult) -> StepOutcome:
     return StepOutcome(
         loss=loss,
         outputs=parts[0],
-        gradients={
-            user_name(path): gradient
-            for path, gradient in result.gradients.items()
-            if gradient is not None
-        },
-        buffers={user_name(path): buffer for path, buffer in result.buffers.items()},
+        gradients=own_values({p: g for p, g in result.gradients.items() if g is not None}),
+        buffers=own_values(result.buffers),
         metrics=parts[1] if traced.metrics else {},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -14,6 +14,8 @@ from autoplan.execute.rewrite import rank_program
 from autoplan.execute.train import TrainResult, run_training
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import Workload
+from autoplan.trace.copies import size_lazy
+from autoplan.trace.step_module import MODEL, own_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,14 +52,16 @@ def train(
         training.workload.traced.program, training.workload.opgraph, training.choices
     )
     wanted = list(step.inputs)
-    tensors = training.workload.traced.state_tensors(model)
+    sized = training.workload.traced
+    start = sized.module.get_submodule(MODEL) if sized.lazy else model
+    tensors = sized.state_tensors(start)
     evaluate, positions = None, {}
     if evaluation is not None:
         traced = evaluation.workload.traced
         assert traced.program is not None
         evaluate = rank_program(traced.program, evaluation.workload.opgraph, evaluation.choices)
         wanted += evaluate.inputs
-        tensors |= traced.state_tensors(model)
+        tensors |= traced.state_tensors(start)
         first = len(evaluate.outputs) - len(traced.metrics)
         positions = {name: first + i for i, name in enumerate(traced.metrics)}
     trainable = {p for p in tensors if isinstance(tensors[p], nn.Parameter)}
@@ -81,8 +85,13 @@ def train(
         planned_bytes=planned_bytes,
         progress=progress,
     )
+    if sized.lazy:
+        size_lazy(model, start)
+        tensors = sized.state_tensors(model)
     _copy_back(tensors, result, {*step.trained, *step.written})
-    return result
+    return replace(
+        result, parameters=own_values(result.parameters), buffers=own_values(result.buffers)
+    )
 
 
 def _copy_back(tensors: Mapping[str, torch.Tensor], result: TrainResult, changed: set[str]) -> None:

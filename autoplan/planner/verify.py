@@ -191,12 +191,14 @@ def _difference(first: torch.Tensor, second: torch.Tensor) -> float:
     """Largest absolute difference; equal infinities and NaNs differ by nothing."""
     if not first.numel():
         return 0.0
-    left, right = first.detach().double(), second.detach().double()
+    left, right = first.detach().to_dense().double(), second.detach().to_dense().double()
     same = (left == right) | (left.isnan() & right.isnan())
     return float(torch.where(same, 0.0, (left - right).abs()).max())
 
 
 def _size(tensor: torch.Tensor) -> float:
     return (
-        float(tensor.detach().double().nan_to_num(0, 0, 0).abs().max()) if tensor.numel() else 0.0
+        float(tensor.detach().to_dense().double().nan_to_num(0, 0, 0).abs().max())
+        if tensor.numel()
+        else 0.0
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from autoplan.errors import GuardError
@@ -17,7 +18,7 @@ from autoplan.search import ModelTensor
 from autoplan.trace.build import build_opgraph
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.step import Metrics, TracedStep, trace_step
-from autoplan.trace.step_module import user_name
+from autoplan.trace.step_module import MODEL, user_name
 from autoplan.trace.validation import validate
 
 _SMALL_PASS_BYTES = 256 * 2**20
@@ -129,13 +130,17 @@ def check_on_graph(workload: Workload, graph: Data) -> Workload:
 def _pass_bytes(workload: Workload) -> float:
     """All tensors that one pass makes, as if none were freed."""
     rows = {name: float(count) for name, count in workload.traced.schema.rows.items()}
-    sizes = {name: axis.rows.evaluate(rows) for name, axis in workload.opgraph.axes.items()}
+    sizes = {name: axis.count(rows) for name, axis in workload.opgraph.axes.items()}
     made = [t for t in workload.opgraph.tensors.values() if t.origin == "op"]
     return sum(tensor.bytes.evaluate(sizes) for tensor in made)
 
 
-def model_tensors(model: nn.Module, opgraph: OpGraph) -> tuple[ModelTensor, ...]:
-    """The model's parameters and buffers, tied ones once, and whether a gradient of the loss reaches them."""
+def model_tensors(workload: Workload) -> tuple[ModelTensor, ...]:
+    """The model's parameters and buffers, tied ones once, and whether a gradient of the loss reaches them.
+
+    Taken from the traced copy, where lazy layers have their sizes; one that forward never sizes takes no memory.
+    """
+    model, opgraph = workload.traced.module.get_submodule(MODEL), workload.opgraph
     reached = {
         user_name(tensor.source)
         for tensor in opgraph.tensors.values()
@@ -144,9 +149,12 @@ def model_tensors(model: nn.Module, opgraph: OpGraph) -> tuple[ModelTensor, ...]
     parameters = [
         ModelTensor(name, p.numel() * p.element_size(), name in reached)
         for name, p in model.named_parameters()
+        if not is_lazy(p)
     ]
     buffers = [
-        ModelTensor(name, b.numel() * b.element_size(), False) for name, b in model.named_buffers()
+        ModelTensor(name, b.numel() * b.element_size(), False)
+        for name, b in model.named_buffers()
+        if not is_lazy(b)
     ]
     return (*parameters, *buffers)
 

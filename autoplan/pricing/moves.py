@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoplan.opgraph import DTYPE_BYTES, OpGraph, Polynomial, TensorMeta, Work
+from autoplan.opgraph import DTYPE_BYTES, SUMMED_BYTES, OpGraph, Polynomial, TensorMeta, Work
 from autoplan.pricing.collectives import (
     COMMUNICATION_RANGE,
     all_reduce_seconds,
@@ -47,7 +47,7 @@ def payload(
     if transition.exchange == "none" or group.partition is None:
         return nothing, nothing
     if transition.exchange == "all_reduce":
-        size = round(tensor.bytes.evaluate(rows["R"][0]))
+        size = round(tensor.elements.evaluate(rows["R"][0])) * SUMMED_BYTES[tensor.dtype]
         return (size,) * group.size, (size,) * group.size
     axis = sharded_axis(tensor, graph.axes)
     if axis is None:

@@ -11,7 +11,7 @@ from autoplan.cost import Cost, CostModel, WorkSizes
 from autoplan.device import DeviceProfile
 from autoplan.errors import DeviceError
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import DTYPE_BYTES, Op, OpGraph, OpStrategy, Work
+from autoplan.opgraph import SUMMED_BYTES, Op, OpGraph, OpStrategy, Work
 from autoplan.pricing.collectives import COMMUNICATION_RANGE, all_reduce_seconds
 from autoplan.pricing.group import Group
 from autoplan.pricing.roofline import Roofline
@@ -190,7 +190,7 @@ def price_op(
     communication = 0.0
     for collective in strategy.collectives:
         issued = collective.forward + (collective.backward if training else 0)
-        size = collective.elements * DTYPE_BYTES[collective.dtype]
+        size = collective.elements * SUMMED_BYTES[collective.dtype]
         payload += issued * size
         communication += issued * all_reduce_seconds(group, size)
     low, high = COMMUNICATION_RANGE

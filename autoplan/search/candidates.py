@@ -96,9 +96,9 @@ def _not_shareable(task: Task, count: int) -> str | None:
         return "data needs at least two devices, there is one"
     if graph.single_only is not None:
         return f"the program must run on one device: {graph.single_only}"
+    if graph.generality == "concrete":
+        return f"no op can run on a part of the rows: the trace is concrete ({graph.reason})"
     if not any(s.rows != "R" for op in graph.ops for s in op.strategies):
-        if graph.generality == "concrete":
-            return f"no op can run on a part of the rows: the trace is concrete ({graph.reason})"
         return f"no op can run on a part of the rows{_culprits(task)}"
     if count not in task.stats.partitions:
         return f"the graph has not been cut into {count} parts"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from autoplan.errors import TraceError
 
@@ -35,8 +35,14 @@ def copy_model(model: nn.Module, *, training: bool) -> nn.Module:
     Raises:
         TraceError: the model is wrapped or compiled, or cannot be copied.
     """
-    _refuse_wrappers(model)
+    check_model(model)
     memo: dict[int, object] = {}
+    for buffer in model.buffers():
+        # torch copies parameters without a size, but not buffers
+        if is_lazy(buffer):
+            data = buffer.data
+            empty = UninitializedBuffer(device=data.device, dtype=data.dtype)  # type: ignore[call-arg]
+            memo[id(buffer)] = empty
     for module in model.modules():
         for value in vars(module).values():
             # Activations that a forward pass left on the model are no leaves, which deepcopy refuses.
@@ -64,7 +70,50 @@ def lazy_parameters(model: nn.Module) -> tuple[str, ...]:
     return tuple(name for name, value in named if is_lazy(value))
 
 
-def _refuse_wrappers(model: nn.Module) -> None:
+def size_lazy(model: nn.Module, sized: nn.Module) -> None:
+    """Gives lazy layers of a model the sizes and values that they have in a copy of it, as a first forward would.
+
+    Parameters stay the same objects, so that an optimizer which holds them goes on working.
+
+    Args:
+        model: the user's, changed in place.
+        sized: a copy from `copy_model` that has run.
+    """
+    for path, module in model.named_modules():
+        twin = sized.get_submodule(path)
+        own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        lazy = [(name, value) for name, value in own if is_lazy(value)]
+        if not lazy or any(is_lazy(getattr(twin, name)) for name, _ in lazy):
+            continue
+        for name, value in lazy:
+            wanted = getattr(twin, name).detach()
+            value.materialize(wanted.shape, dtype=wanted.dtype)
+            with torch.no_grad():
+                value.copy_(wanted)
+        _become(module, twin)
+
+
+def _become(module: nn.Module, twin: nn.Module) -> None:
+    """What a first forward changes on a lazy layer: its class, its sizes, and the hooks that waited for it."""
+    for name, value in list(vars(module).items()):
+        if name not in vars(twin):
+            if hasattr(value, "remove"):
+                value.remove()
+            delattr(module, name)
+        elif isinstance(vars(twin)[name], int) and name != "training":
+            vars(module)[name] = vars(twin)[name]
+    module.__class__ = type(twin)
+
+
+def check_model(model: nn.Module) -> None:
+    """Raises TraceError where the model is none, or is wrapped or compiled."""
+    if not isinstance(model, nn.Module):
+        given = (
+            f"the class {model.__name__}"
+            if isinstance(model, type)
+            else f"a {type(model).__name__}"
+        )
+        raise TraceError(f"the model is {given}; give an instance of a torch.nn.Module")
     wrapped = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
     if wrapped or hasattr(model, "_orig_mod"):
         inner = "module" if wrapped else "_orig_mod"

@@ -15,7 +15,7 @@ from autoplan.errors import AutoplanError, TraceError
 from autoplan.opgraph import EDGE, NODE
 from autoplan.trace.arguments import Arguments, match_arguments
 from autoplan.trace.attributes import describe, dtype_name
-from autoplan.trace.copies import copy_model, lazy_parameters, random_state_kept
+from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.loss import LossFunction, resolve_loss
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
@@ -65,6 +65,7 @@ def prepare_step(
     A model may ask for more nodes than a small sample has (``topk(9)``): where it fails, larger samples are drawn, as far as
     the graph itself is larger.
     """
+    check_model(model)
     schema = GraphSchema.of(graph, inputs)
     arguments = match_arguments(model, schema, inputs)
     first_error: TraceError | None = None
@@ -127,7 +128,8 @@ def _prepare(
         lazy = lazy_parameters(copied)
         samples = _samples(graph, schema, copied, seed, None, least_nodes)
         if lazy:
-            _run(StepModule(copied, model, graph, schema, arguments), samples[0], schema)
+            bare = StepModule(copied, model, graph, schema, arguments)
+            _size_lazy(copied, bare, samples[0], schema)
         samples = _samples(graph, schema, copied, seed, dtype, least_nodes)
         if dtype is not None:
             schema = _cast_schema(schema, dtype)
@@ -148,6 +150,17 @@ def _prepare(
         if step.has_loss:
             _check_loss(result[0])
     return PreparedStep(step, samples, schema, sentence, lazy)
+
+
+def _size_lazy(
+    copied: nn.Module, bare: StepModule, sample: GraphSample, schema: GraphSchema
+) -> None:
+    """Lets lazy layers see a sample, in evaluation mode: equal weights for every step, and no running statistics change."""
+    modes = {module: module.training for module in copied.modules()}
+    copied.eval()
+    _run(bare, sample, schema)
+    for module, training in modes.items():
+        module.training = training
 
 
 def _samples(

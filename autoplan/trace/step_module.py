@@ -30,6 +30,15 @@ def user_name(path: str) -> str:
     return path.removeprefix(f"{MODEL}.")
 
 
+def own_values(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by path in a step -> by the model's own names; what its loss or metrics captured is left out."""
+    return {
+        user_name(path): value
+        for path, value in values.items()
+        if not path.startswith(f"{CAPTURED}.")
+    }
+
+
 class Borrowed:
     """The user's own objects inside a step; a copy of the step shares them."""
 

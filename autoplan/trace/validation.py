@@ -15,6 +15,7 @@ from autoplan.program.modes import portable
 from autoplan.program.structure import clone_tensors, leaves
 from autoplan.program.torch_internals import tree_leaves
 from autoplan.trace.model_state import ModelState
+from autoplan.trace.places import RefusalError
 
 
 def validate(
@@ -61,6 +62,10 @@ def _one_pass(
     if terms and wanted:
         total = torch.stack(terms).sum()
         gradients = list(torch.autograd.grad(total, wanted, allow_unused=True))
+        if any(gradient is not None and gradient.is_sparse for gradient in gradients):
+            raise RefusalError(
+                "a parameter's gradient is sparse, and workers exchange dense ones: use sparse=False"
+            )
     buffers = [buffer.detach().clone() for buffer in module.buffers()]
     return [o.detach() for o in outputs], gradients, [*buffers, generator_state]
 

@@ -58,3 +58,11 @@ def test_a_partial_sum_is_all_reduced_both_ways():
 def test_latency_flips_halo_against_all_gather():
     cheap, _ = moves("h1", latency=0.0)
     assert cheap["O", "H"].forward.communication < cheap["O", "R"].forward.communication
+
+
+def test_a_partial_sum_of_half_width_travels_in_float32():
+    graph, sizes = gcn(), stats()
+    group = Group(cluster(2), (0, 1), sizes.partitions[2])
+    total = tensor("t", 3, 5, states=("R", "S"), dtype="bfloat16")
+    (move,) = price_moves(total, graph, group.row_table(graph, sizes), group, Pricer())
+    assert move.forward_bytes == (60, 60)
