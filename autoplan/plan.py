@@ -212,23 +212,80 @@ class PlanData:
 
     @classmethod
     def from_json(cls, text: str) -> PlanData:
-        """Reads `to_json`'s document. Raises PlanError for another version, or naming the fields that do not fit."""
+        """Reads `to_json`'s document.
+
+        Raises:
+            PlanError: it is cut off or no JSON, of another version, has fields that do not fit (named), numbers that
+                are not finite, or lists that are not one entry a rank.
+        """
         from pydantic import TypeAdapter, ValidationError
 
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"this is no plan, it is not JSON: {error}") from error
+        document = _parsed(text)
         version = document.get("version") if isinstance(document, dict) else None
+        if isinstance(version, int) and version > PLAN_VERSION:
+            raise PlanError(
+                f"this is a plan of version {version}, made by a newer autoplan "
+                f"({document.get('autoplan_version', 'unknown')}); this one reads version {PLAN_VERSION}: "
+                f"update it, or plan again"
+            )
         if version != PLAN_VERSION:
             raise PlanError(
                 f"this is a plan of version {version!r}, this autoplan reads {PLAN_VERSION}; plan again"
             )
         try:
-            return TypeAdapter(cls).validate_json(text, strict=True)
+            plan = TypeAdapter(cls).validate_json(text, strict=True)
         except ValidationError as error:
             wrong = "; ".join(
                 f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
                 for detail in error.errors()[:5]
             )
             raise PlanError(f"this plan does not fit version {PLAN_VERSION}: {wrong}") from error
+        problem = _inconsistency(plan)
+        if problem:
+            raise PlanError(f"this plan contradicts itself: {problem}; plan again")
+        return plan
+
+
+def _parsed(text: str) -> Any:
+    """The JSON document. Raises PlanError where it is none, is cut off, or has a number that is not finite."""
+    try:
+        document = json.loads(text)
+        json.dumps(document, allow_nan=False)
+    except json.JSONDecodeError as error:
+        if _cut_off(text, error):
+            raise PlanError(
+                f"this is no whole plan, the file ends in the middle (line {error.lineno}); "
+                f"copy it again, or plan again"
+            ) from error
+        raise PlanError(f"this is no plan, it is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"this is no plan, {error}") from error
+    return document
+
+
+def _cut_off(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether an object begins and reading failed because the text ends before it does."""
+    ends_early = not text.rstrip().endswith("}") or not text[error.pos :].strip()
+    return text.lstrip().startswith("{") and ends_early
+
+
+def _inconsistency(plan: PlanData) -> str | None:
+    """Where lists by rank are not one entry a rank, or None."""
+    ranks = len(plan.devices)
+    if [use.rank for use in plan.devices] != list(range(ranks)):
+        return f"its {ranks} devices are not the ranks 0 to {ranks - 1}"
+    for name in ("peak_bytes", "communication_bytes"):
+        number = len(getattr(plan.predicted, name))
+        if number != ranks:
+            return f"predicted.{name} has {number} entries for {ranks} devices"
+    for position, stage in enumerate(plan.stages):
+        if any(rank not in range(ranks) for rank in stage.devices):
+            return f"stage {position} runs on ranks {stage.devices} of {ranks} devices"
+        by_rank = {"memory": len(stage.memory)}
+        for transition in stage.transitions:
+            by_rank[f"{transition.tensor}'s forward_bytes"] = len(transition.forward_bytes)
+            by_rank[f"{transition.tensor}'s backward_bytes"] = len(transition.backward_bytes)
+        for name, number in by_rank.items():
+            if number != len(stage.devices):
+                return f"{name} of stage {position} has {number} entries for {len(stage.devices)} devices"
+    return None

@@ -41,3 +41,33 @@ def test_a_price_that_is_not_finite_is_not_written() -> None:
     plan = dataclasses.replace(data_plan(), gap=math.inf)
     with pytest.raises(ValueError, match="not JSON compliant"):
         plan.to_json()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_plan_that_is_cut_off_says_so(share: float) -> None:
+    text = data_plan().to_json()
+    for length in range(int(share * len(text)), int(share * len(text)) + 60):
+        with pytest.raises(PlanError, match="the file ends in the middle"):
+            PlanData.from_json(text[:length])
+
+
+def test_lists_by_rank_must_have_an_entry_a_rank() -> None:
+    plan = data_plan()
+    (stage,) = plan.stages
+    (transition,) = stage.transitions
+    short = dataclasses.replace(transition, forward_bytes=(1,))
+    spoiled = {
+        "devices are not the ranks 0 to 1": {"devices": plan.devices[::-1]},
+        "memory of stage 0 has 1 entries": {
+            "stages": (dataclasses.replace(stage, memory=stage.memory[:1]),)
+        },
+        "v7's forward_bytes of stage 0 has 1 entries": {
+            "stages": (dataclasses.replace(stage, transitions=(short,)),)
+        },
+        r"stage 0 runs on ranks \(0, 2\)": {
+            "stages": (dataclasses.replace(stage, devices=(0, 2)),)
+        },
+    }
+    for message, change in spoiled.items():
+        with pytest.raises(PlanError, match=message):
+            PlanData.from_json(dataclasses.replace(plan, **change).to_json())

@@ -12,6 +12,7 @@ from autoplan.cli.explain import explain
 from autoplan.cli.output import say
 from autoplan.cli.plan import plan
 from autoplan.cli.run import run
+from autoplan.cli.show import show
 from autoplan.cli.verify import verify
 from autoplan.errors import AutoplanError, ExecutionError, InfeasibleError
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plan, explain, run, verify, demo):
+for command in (plan, explain, show, run, verify, demo):
     app.command()(command)
 
 

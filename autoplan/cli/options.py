@@ -28,6 +28,9 @@ Objective = Annotated[
     typer.Option(help="What is least: the time of a step, or the memory of the fullest device."),
 ]
 Optimizer = Annotated[str, typer.Option(help="The optimizer to plan memory for: adam or sgd.")]
+SavedPlan = Annotated[
+    Path, typer.Argument(metavar="PLAN.json", help="A plan that `autoplan plan --save` wrote.")
+]
 PlanFile = Annotated[
     Path | None, typer.Option("--plan", help="Use this saved plan instead of making one.")
 ]

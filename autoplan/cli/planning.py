@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autoplan.cli.output import say
 from autoplan.cli.target import InputError, Target
+from autoplan.errors import PlanError
 from autoplan.plan import PlanData
 
 if TYPE_CHECKING:
@@ -37,9 +38,23 @@ def make_plan(
 
 
 def read_plan(path: Path) -> PlanData:
-    """A saved plan as data; needs no torch. Raises InputError where there is no such file, PlanError for no plan."""
+    """A saved plan as data; needs no torch.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+        PlanError: it holds no plan, or one of another version; names the file.
+    """
     _must_exist(path)
-    return PlanData.from_json(path.read_text(encoding="utf-8"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path}: this is no plan, it is not text: {error}") from error
+    try:
+        return PlanData.from_json(text)
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from error
 
 
 def load_plan(path: Path, target: Target) -> Plan:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autoplan.plan import Alternative, PlanData
 from autoplan.report import tables
+from autoplan.report.parts import Part
 from autoplan.report.units import count, percent, seconds, seconds_range, size
 
 WIDTH = 100
@@ -19,25 +20,48 @@ def explain(plan: PlanData) -> str:
     """The whole plan for a reader, the answer first."""
     sections: list[tuple[str, RenderableType]] = [
         ("Plan", _lines(headline(plan), *reasons(plan))),
-        ("Candidates", tables.candidates(plan.alternatives)),
+        _section(plan, "candidates"),
         ("Predicted step", _lines(*prediction(plan))),
-        ("Memory per device", tables.memory(plan)),
+        _section(plan, "memory"),
     ]
     if len(plan.devices) > 1:
-        sections.append(("Communication per step, payload sent", tables.communication(plan)))
+        sections.append(_section(plan, "communication"))
     if plan.partition is not None:
         sections.append(("Partition", tables.partition(plan.partition)))
-    sections.append(("States by module", tables.states(plan)))
+    sections.append(_section(plan, "states"))
     sections.append(("Basis", _lines(*basis(plan))))
     if plan.notes:
         sections.append(("Notes", _lines(*plan.notes)))
     return render(*sections)
 
 
+def explain_part(plan: PlanData, part: Part) -> str:
+    """One section of `explain`."""
+    return render(_section(plan, part))
+
+
+def _section(plan: PlanData, part: Part) -> tuple[str, RenderableType]:
+    if part == "candidates":
+        return "Candidates", tables.candidates(plan.alternatives)
+    if part == "memory":
+        return "Memory per device", tables.memory(plan)
+    if part == "communication":
+        return "Communication per step, payload sent", tables.communication(plan)
+    return "States by module", tables.states(plan)
+
+
 def render(*sections: tuple[str, RenderableType]) -> str:
     """Titled sections as plain text of at most `WIDTH` columns, without trailing spaces or colour."""
     buffer = StringIO()
-    console = Console(file=buffer, width=WIDTH, color_system=None, force_terminal=False)
+    # Without markup: a reason or a module's name may have brackets and colons of its own.
+    console = Console(
+        file=buffer,
+        width=WIDTH,
+        color_system=None,
+        force_terminal=False,
+        markup=False,
+        emoji=False,
+    )
     for title, body in sections:
         console.print(Text(title))
         console.print(Padding(body, (0, 0, 1, 2)))

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -10,21 +8,8 @@ import pytest
 
 from autoplan.plan import PlanData
 from autoplan.report.text import explain
+from tests.cli.fresh import without_torch
 from tests.report.plans import data_plan, single_plan
-
-
-def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a fresh process, which fails when torch was imported."""
-    code = (
-        "import sys\n"
-        "from autoplan.cli.main import main\n"
-        f"try:\n    main({list(arguments)!r})\n"
-        "except SystemExit as ended:\n    assert not ended.code\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:

@@ -138,3 +138,9 @@ def test_a_model_of_many_modules_is_shown_by_first_parts() -> None:
     )
     plan = dataclasses.replace(plan, stages=(dataclasses.replace(stage, choices=choices),))
     assert row(section(explain(plan), "States by module"), "convs")[-1].strip() == "O 30"
+
+
+def test_brackets_and_colons_of_a_reason_stay() -> None:
+    rejected = Alternative("odd", "model", 2, None, None, None, "layers[0] :fire: [/red] is whole")
+    text = explain(dataclasses.replace(data_plan(), alternatives=(rejected,)))
+    assert row(section(text, "Candidates"), "odd")[-1].strip() == "layers[0] :fire: [/red] is whole"
