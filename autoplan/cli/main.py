@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from autoplan.cli.demo import demo
+from autoplan.cli.diff import diff
 from autoplan.cli.explain import explain
 from autoplan.cli.output import say
 from autoplan.cli.plan import plan
@@ -25,12 +26,12 @@ BAD_INPUT = 2
 app = typer.Typer(
     name="autoplan",
     help="Plan how a PyTorch Geometric model and graph are spread over devices, run the plan, and prove it exact.",
-    epilog="Exit codes: 0 done, 1 no plan or a failed check, 2 bad input. Results go to stdout, the rest to stderr.",
+    epilog="Exit codes: 0 done, 1 no plan, a failed check or plans that differ, 2 bad input. Results go to stdout, the rest to stderr.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plan, explain, show, run, verify, demo):
+for command in (plan, explain, show, diff, run, verify, demo):
     app.command()(command)
 
 
