@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import torch
 from torch import nn
@@ -180,7 +181,20 @@ def bind_plan(
         )
     if model_fingerprint(workload.opgraph) != data.fingerprints.model:
         raise PlanError(
-            f"the plan was made for another program: it has {len(data.stages[0].choices)} ops, this model with its loss "
-            f"({workload.traced.loss}) has {len(workload.opgraph.ops)}; plan again with autoplan.optimize"
+            f"the plan was made for another program than this model with its loss ({workload.traced.loss}): "
+            f"{_first_difference(data, workload)}; plan again with autoplan.optimize"
         )
     return Bound(data, cluster, request, model, graph, workload, measured)
+
+
+def _first_difference(data: PlanData, workload: Workload) -> str:
+    """Where the plan's ops and the model's part."""
+    planned = [(choice.name, choice.module) for choice in data.stages[0].choices]
+    found = [(op.name, op.module) for op in workload.opgraph.ops]
+    for position, (then, now) in enumerate(zip_longest(planned, found)):
+        if then != now:
+            was, has = (
+                f"{op[0]} in {op[1] or 'the model'}" if op else "none" for op in (then, now)
+            )
+            return f"its op {position} was {was} and is {has}"
+    return f"its {len(found)} ops are the same, but not their shapes, dtypes or parameters"

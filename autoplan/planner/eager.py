@@ -23,6 +23,7 @@ from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
 from autoplan.trace.copies import size_lazy
+from autoplan.trace.exclusive import EXCLUSIVE
 from autoplan.trace.step_module import user_name
 
 
@@ -150,6 +151,6 @@ def _run(
 @contextmanager
 def _drawn_from(seed: int) -> Iterator[None]:
     """Torch's global generator from a seed, and back to where it was."""
-    with torch.random.fork_rng(devices=[]):
+    with EXCLUSIVE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

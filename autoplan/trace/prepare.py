@@ -149,6 +149,8 @@ def _prepare(
         result = _run(copy.deepcopy(step), samples[0], schema)
         if step.has_loss:
             _check_loss(result[0])
+        if metrics:
+            _check_metrics(result[-1])
     return PreparedStep(step, samples, schema, sentence, lazy)
 
 
@@ -267,3 +269,13 @@ def _check_loss(value: Any) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
         found = describe(value) if isinstance(value, Tensor) else type(value).__name__
         raise TraceError(f"the loss is {found}; it must be one number: use .mean() or .sum()")
+
+
+def _check_metrics(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        one = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, int | float)
+        if not one:
+            found = describe(value) if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise TraceError(
+                f"metric {name!r} is {found}; it must be one number: give each number a metric of its own"
+            )

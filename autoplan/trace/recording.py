@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from autoplan.program.modes import portable
 from autoplan.program.structure import clone_tensors
 from autoplan.program.torch_internals import (
     BYPASS_MODES,
+    FUNCTION_APPLY,
     TorchDispatchMode,
     module_tensors,
     override_checks,
@@ -139,15 +141,31 @@ def _stand_ins(recorder: Recorder, shadows: list[dict[str, Any]]) -> list[Replac
     """What is replaced while a pass is recorded."""
     found = stand_ins(shadows)
     found += [(owner, name, lambda *_: False) for owner, name in override_checks()]
-    found += [(owner, name, _refusing(name)) for owner, name in BYPASS_MODES]
+    found += [
+        (owner, name, _here(recorder, _refusing(name), getattr(owner, name)))
+        for owner, name in BYPASS_MODES
+    ]
     from_numpy = functools.partial(_call_recorded, recorder, torch.from_numpy)
-    found.append((torch, "from_numpy", from_numpy))
+    found.append((torch, "from_numpy", _here(recorder, from_numpy, torch.from_numpy)))
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return recorder.apply(cls, *args, **kwargs)
+        function = _here(recorder, recorder.apply, FUNCTION_APPLY)
+        return function(cls, *args, **kwargs)
 
     found.append((torch.autograd.Function, "apply", classmethod(apply)))
     return found
+
+
+def _here(
+    recorder: Recorder, stand_in: Callable[..., Any], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The stand-in for the thread that records; the others go on with the original."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        own = recorder.thread == threading.get_ident()
+        return (stand_in if own else original)(*args, **kwargs)
+
+    return call
 
 
 def _call_recorded(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:
@@ -166,10 +184,12 @@ def _module_paths(recorder: Recorder) -> Iterator[None]:
     """Keeps ``recorder.running`` up to date through hooks that every module's call passes."""
 
     def enter(module: torch.nn.Module, _args: Any) -> None:
-        recorder.running.append(recorder.paths.get(id(module), recorder.running[-1]))
+        if recorder.thread == threading.get_ident():
+            recorder.running.append(recorder.paths.get(id(module), recorder.running[-1]))
 
     def leave(_module: torch.nn.Module, _args: Any, _result: Any) -> None:
-        recorder.running.pop()
+        if recorder.thread == threading.get_ident():
+            recorder.running.pop()
 
     entering = register_module_forward_pre_hook(enter)
     leaving = register_module_forward_hook(leave, always_call=True)

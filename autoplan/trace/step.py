@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from autoplan.program.ir import Program
 from autoplan.trace.copies import random_state_kept
 from autoplan.trace.core import generalise_module
+from autoplan.trace.exclusive import EXCLUSIVE
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.prepare import Metrics, prepare_step
 from autoplan.trace.schema import GraphSchema
@@ -99,17 +100,17 @@ def trace_step(
         TraceError: the graph cannot be classified, an argument has no attribute, or model, loss or a metric fails on a
             sample.
     """
-    step = prepare_step(
-        model,
-        graph,
-        loss,
-        training=training,
-        metrics=metrics,
-        inputs=inputs,
-        seed=seed,
-        dtype=dtype,
-    )
-    with random_state_kept():
+    with EXCLUSIVE, random_state_kept():
+        step = prepare_step(
+            model,
+            graph,
+            loss,
+            training=training,
+            metrics=metrics,
+            inputs=inputs,
+            seed=seed,
+            dtype=dtype,
+        )
         traced = generalise_module(step.module, [sample.tensors for sample in step.samples])
     return TracedStep(
         program=traced.program,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ class Tape:
         """Set when a torch call raised: if the pass goes on, the user's code caught it, and decided something."""
         self.running: list[str] = [""]
         """Paths of the modules that are running, the innermost last."""
+        self.thread = threading.get_ident()
+        """The one that records: hooks and stand-ins are seen by all."""
         self.lenient = lenient
         self._shadows = shadows
         self.muted = 0

@@ -14,6 +14,7 @@ from autoplan.program.ir import Program
 from autoplan.program.modes import portable
 from autoplan.program.structure import clone_tensors, leaves
 from autoplan.program.torch_internals import tree_leaves
+from autoplan.trace.exclusive import EXCLUSIVE
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.places import RefusalError
 
@@ -29,7 +30,7 @@ def validate(
     """
     state = ModelState(module)
     results = []
-    with portable(), torch.random.fork_rng():
+    with EXCLUSIVE, portable(), torch.random.fork_rng():
         for function in (module, bind(program, module)):
             torch.manual_seed(seed)
             with state.kept():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -182,3 +183,57 @@ def test_what_is_no_model_or_no_optimizer_is_named() -> None:
         autoplan.optimize(Net, graph, "cpu")
     with pytest.raises(PlanError, match="optimizer is None; give a name"):
         autoplan.optimize(Net(), graph, "cpu", optimizer=None)
+
+
+def test_a_metric_that_is_no_number_is_named() -> None:
+    model, graph = Net(), awkward_graph()
+    plan = autoplan.optimize(model, graph, "cpu")
+    metrics = {"columns": lambda out, graph: out.sum(0)}
+    with pytest.raises(
+        TraceError, match=r"metric 'columns' is float32 \[4\]; it must be one number"
+    ):
+        plan.train(model, graph, epochs=1, metrics=metrics, progress=False)
+
+
+def test_another_model_is_refused_with_the_op_that_differs() -> None:
+    graph = awkward_graph()
+    plan = autoplan.optimize(Net(), graph, "cpu")
+    with pytest.raises(PlanError, match=r"its op \d+ was aten\..* in first.* and is aten\."):
+        plan.predict(Net(gnn.GCNConv), graph)
+    wider = Net()
+    wider.first, wider.second = gnn.SAGEConv(8, 9), gnn.SAGEConv(9, 4)
+    with pytest.raises(PlanError, match="ops are the same, but not their shapes"):
+        plan.predict(wider, graph)
+
+
+def test_threads_plan_beside_each_other_and_beside_plain_torch() -> None:
+    model, graph = Net(gnn.GCNConv), awkward_graph()
+    expected = autoplan.optimize(model, graph, "cpu").data
+    done = threading.Event()
+    failures: list[BaseException] = []
+    plans: list[object] = []
+
+    def plain() -> None:
+        alone = copy.deepcopy(model)
+        while not done.is_set():
+            alone(graph.x, graph.edge_index).sum().backward()
+
+    def plan() -> None:
+        plans.append(autoplan.optimize(copy.deepcopy(model), graph, "cpu").data)
+
+    def guarded(function) -> None:
+        try:
+            function()
+        except BaseException as error:
+            failures.append(error)
+
+    background = threading.Thread(target=guarded, args=(plain,))
+    planners = [threading.Thread(target=guarded, args=(plan,)) for _ in range(2)]
+    for thread in (background, *planners):
+        thread.start()
+    for thread in planners:
+        thread.join()
+    done.set()
+    background.join()
+    assert not failures
+    assert plans == [expected, expected]
