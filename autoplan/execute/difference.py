@@ -200,6 +200,8 @@ def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
     """The largest absolute difference; infinite for other shapes, dtypes, differing integers, and NaN against a number."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return math.inf
+    if found.layout != torch.strided:
+        found, expected = found.to_dense(), expected.to_dense()
     if not found.numel():
         return 0.0
     if not (found.is_floating_point() or found.is_complex()):
@@ -212,6 +214,8 @@ def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 def _largest(tensor: torch.Tensor) -> float:
     if not tensor.numel() or not tensor.is_floating_point():
         return 0.0
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
     return float(tensor.abs().nan_to_num(0.0, 0.0, 0.0).max().item())
 
 

@@ -100,6 +100,11 @@ def content_read_in_c(
     return None
 
 
+def number_of_classes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The width that ``one_hot`` is asked for; -1 where it is to follow the labels."""
+    return kwargs.get("num_classes", args[1] if len(args) > 1 else -1)
+
+
 def writes_rows(function: Function, args: tuple[Any, ...]) -> bool:
     """Whether the call is ``tensor[index] = rows``, all tensors, which is ``index_put_``.
 

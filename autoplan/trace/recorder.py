@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from autoplan.program.ir import OpStep, SizeStep
 from autoplan.program.structure import leaves
@@ -30,6 +31,7 @@ from autoplan.trace.calls import (
     READS,
     SIZES,
     content_read_in_c,
+    number_of_classes,
     writes_rows,
 )
 from autoplan.trace.numbers import is_tracked, plain, track
@@ -94,6 +96,8 @@ class Recorder(Tape):
         if writes_rows(function, args):
             self.call(Tensor.index_put_, (args[0], (args[1],), args[2]), {})
             return None
+        if function is one_hot and (plain(number_of_classes(args, kwargs)) or -1) > 0:
+            return self._one_hot(args[0], plain(number_of_classes(args, kwargs)))
         given = leaves((args, kwargs))
         if any(is_tracked(leaf) and leaf.log is not self for leaf in given):
             refuse("a number kept from an earlier pass")
@@ -129,6 +133,19 @@ class Recorder(Tape):
         if function in READS and isinstance(self.steps[-1].step, OpStep):
             result = self._read(READS[function], result)
         return iter(result) if function is Tensor.__iter__ else result
+
+    def _one_hot(self, labels: Tensor, classes: int) -> Any:
+        """``one_hot`` of a given width as comparisons: torch's own reads the labels' range past what can be recorded."""
+        inside = self.call(
+            Tensor.logical_and,
+            (self.call(Tensor.ge, (labels, 0), {}), self.call(Tensor.lt, (labels, classes), {})),
+            {},
+        )
+        if not self.call(Tensor.__bool__, (self.call(Tensor.all, (inside,), {}),), {}):
+            return one_hot(labels, classes)  # raises
+        column = self.call(Tensor.unsqueeze, (labels, -1), {})
+        names = self.call(torch.arange, (classes,), {"device": labels.device})
+        return self.call(Tensor.to, (self.call(Tensor.eq, (column, names), {}), torch.int64), {})
 
     def _read(self, conversion: str, value: Any) -> Any:
         """Python reads the one number that the last op returned; a bool is a guard already."""

@@ -70,3 +70,27 @@ def test_the_models_own_tensors_are_written_whole():
     assert set(strategies(added)) == {"R"}
     assert graph.tensors[added.inputs[0]].source == "model.count"
     assert added.outputs[0] == f"{added.inputs[0]}.1"
+
+
+def test_pieces_of_one_split_are_written_apart():
+    class Recurrent(Convolutions):
+        def __init__(self):
+            super().__init__(gnn.SAGEConv, lambda h, e: self.cell(h * 2, h))
+            self.cell = torch.nn.GRUCell(16, 16)
+
+    graph = described(Recurrent())
+    gates = [op for op in ops(graph, "addmm") if graph.tensors[op.outputs[0]].dims == ("node", 48)]
+    assert len(gates) == 2
+    assert all("O" in strategies(op) for op in gates)
+
+
+def test_a_piece_of_a_piece_is_not_apart_from_it():
+    def body(h, edge_index):
+        left, right = torch.unsafe_chunk(h * 2, 2, 1)  # as a GRU cell does
+        column = left[:, 0]
+        left.mul_(3)
+        return torch.cat([left, right], 1) + column.unsqueeze(1)
+
+    graph = described(between(body))
+    written = [op for op in ops(graph, "mul") if op.name == "aten.mul_.Tensor"]
+    assert [set(strategies(op)) for op in written] == [{"R"}]

@@ -7,6 +7,7 @@ and anything else only where a rule admits it and `trace.build` finds it consist
 from autoplan.trace.rules import (
     comparisons,
     concat,
+    convolution,
     elementwise,
     factories,
     gather,
@@ -25,6 +26,7 @@ from autoplan.trace.rules import (
 FAMILIES = (
     comparisons,
     concat,
+    convolution,
     elementwise,
     factories,
     gather,

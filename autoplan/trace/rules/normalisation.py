@@ -25,6 +25,25 @@ def layer_norm(call: Call) -> Ruling:
     return Ruling(outputs, forward, backward, rows)
 
 
+@rule("normalisation", "native_group_norm")
+def group_norm(call: Call) -> Ruling:
+    """Over groups of the second dimension, row by row; returns (output, mean, 1 / standard deviation)."""
+    source = call.tensor("input")
+    statistics = (source.dims[0], *call.matched(1)[1:])
+    forward, backward = work.elementwise(call, source.dims, _FLOPS)
+    outputs = (Output(source.dims), Output(statistics), Output(statistics))
+    rows = by_rows(call, source.dims) if call.axes.cut(source.dims) == (0,) else ()
+    return Ruling(outputs, forward, backward, rows)
+
+
+@rule("normalisation", "_weight_norm_interface")
+def weight_norm(call: Call) -> Ruling:
+    """Of a weight: whole."""
+    outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
+    forward, backward = work.elementwise(call, outputs[0].dims, _FLOPS)
+    return Ruling(outputs, forward, backward)
+
+
 @rule(
     "normalisation", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
     "cudnn_batch_norm", "_native_batch_norm_legit_no_training",

@@ -138,3 +138,30 @@ def test_size_of_selected_rows_needs_them_all():
     assert strategies(division)["R"] == ("RR", "R")
     assert strategies(division)["S"] == ("SR", "S")
     assert graph.tensors[total].dims == ()
+
+
+def test_rows_added_to_classes():
+    def loss(out: Tensor, y: Tensor, mask: Tensor, idx: Tensor) -> Tensor:
+        centres = torch.zeros(CLASSES, CLASSES).index_add(0, y, out)
+        return (out - centres[y]).square().mean()
+
+    graph = with_loss(loss)
+    (added,) = ops(graph, "index_add")
+    assert strategies(added)["O"] == ("SOO", "S")
+    zeros = ops(graph, "zeros")
+    assert strategies(zeros[0])["S"] == ("", "S")
+
+
+def test_one_hot_of_a_given_width():
+    graph = with_loss(lambda out, y, mask, idx: (F.one_hot(y, CLASSES) * out).sum(1).mean())
+    assert graph.generality == "general"
+    hot = next(op for op in ops(graph, "eq") if len(graph.tensors[op.outputs[0]].dims) == 2)
+    assert strategies(hot)["O"] == ("OR", "O")
+    # labels out of range are an error, as they are for torch
+    assert any(op.name == "guard" for op in graph.ops)
+
+
+def test_group_norm():
+    graph = described(Convolutions(gnn.SAGEConv, lambda h, e: F.group_norm(h, 4)))
+    (norm,) = ops(graph, "native_group_norm")
+    assert strategies(norm)["O"] == ("O", "OOO")
