@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,10 +61,7 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
         raise NotImplementedError
     leaves: dict[str, torch.Tensor] = {}
     given: dict[str, torch.Tensor] = {}
-    numbers = _sizes(sample)
-    arguments = [
-        _argument(argument, sample, numbers, wanting, leaves, given) for argument in step.args
-    ]
+    arguments = [_argument(argument, sample, wanting, leaves, given) for argument in step.args]
     args, kwargs = tree_unflatten(arguments, step.spec)
     saved: list[int] = []
 
@@ -98,7 +95,6 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
 def _argument(
     argument: Any,
     sample: Sample,
-    numbers: Mapping[str, int],
     wanting: frozenset[str],
     leaves: dict[str, torch.Tensor],
     given: dict[str, torch.Tensor],
@@ -107,7 +103,7 @@ def _argument(
         return torch.device("cpu") if isinstance(argument, torch.device) else argument
     name = argument.text
     if name not in sample.shapes:
-        scope = {key: _known(key, sample, numbers) for key in argument.names}
+        scope = {key: _known(key, sample) for key in argument.names}
         return eval(name, _NAMES, scope)
     if name not in given:
         blank = torch.ones if sample.dtypes[name] == torch.bool else torch.zeros
@@ -121,23 +117,15 @@ def _argument(
     return given[name]
 
 
-def _known(name: str, sample: Sample, numbers: Mapping[str, int]) -> Any:
-    """What a formula reads: a tensor's shape, a size; 1 for a number that was read from a tensor."""
+def _known(name: str, sample: Sample) -> Any:
+    """What a formula reads: a tensor's shape, a size (``s12_0``, ``n12`` of v12); 1 for a number that was read from a tensor."""
     if name in sample.shapes:
         return torch.empty(sample.shapes[name], dtype=sample.dtypes[name], device="meta")
-    return numbers.get(name, 1)
-
-
-def _sizes(sample: Sample) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for name, shape in sample.shapes.items():
-        number = name.removeprefix("v")
-        elements = 1
-        for dim, size in enumerate(shape):
-            sizes[f"s{number}_{dim}"] = size
-            elements *= size
-        sizes[f"n{number}"] = elements
-    return sizes
+    number, _, dim = name[1:].partition("_")
+    shape = sample.shapes.get(f"v{number}")
+    if shape is None or name[0] not in "sn":
+        return 1
+    return shape[int(dim)] if dim else math.prod(shape)
 
 
 def _storage(tensor: torch.Tensor) -> int:
