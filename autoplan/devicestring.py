@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
@@ -126,18 +126,11 @@ class Reader:
     def device(self, name: str, index: int, host: int) -> Wish:
         """One device by its profile's name; ``cuda`` stands for what is in this machine."""
         if name != "cuda":
-            return Wish(self._profile(name), host)
+            return Wish(profile_named(name, self._known), host)
         if self._cuda is None:
             self._cuda = cuda_devices()
-        here = self._cuda
-        if index >= len(here):
-            raise DeviceError(
-                f"cuda:{index} is not in this machine, which has {list_cuda(here)}; to plan for GPUs that are "
-                f"elsewhere name them, as in 4xa100_sxm4_80gb"
-            )
-        found = here[index]
-        profile = self._known.find(found.title) or _unknown_gpu(found.title)
-        return Wish(profile, host, index, None, found.memory_bytes)
+        profile = profile_of_cuda(index, self._cuda, self._known)
+        return Wish(profile, host, index, None, self._cuda[index].memory_bytes)
 
     def _new_host(self) -> int:
         """A host that nothing else is in: below zero, where no one names one."""
@@ -147,17 +140,34 @@ class Reader:
     def _exists(self, name: str) -> bool:
         return name.partition(":")[0] == "cuda" or self._known.find(name) is not None
 
-    def _profile(self, name: str) -> DeviceProfile:
-        profile = self._known.find(name)
-        if profile is not None:
-            return profile
-        names = [*self._known.devices, "cuda"]
-        also = [alias for each in self._known.devices.values() for alias in each.aliases]
-        close = difflib.get_close_matches(name, [*names, *also], n=3)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
-        failed = ", ".join(plugin.name for plugin in self._known.failed)
-        lost = f" Plugins that failed: {failed} (see `autoplan plugins`)." if failed else ""
-        raise DeviceError(f"there is no device '{name}'; {hint}Known are {', '.join(names)}.{lost}")
+
+def profile_named(name: str, known: Registry) -> DeviceProfile:
+    """The profile with a name or an alias. Raises DeviceError that lists what exists, the closest names first."""
+    profile = known.find(name)
+    if profile is not None:
+        return profile
+    names = [*known.devices, "cuda"]
+    also = [alias for each in known.devices.values() for alias in each.aliases]
+    by_lower = {each.lower(): each for each in (*names, *also)}
+    close = [by_lower[each] for each in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    failed = ", ".join(plugin.name for plugin in known.failed)
+    lost = f" Plugins that failed: {failed} (see `autoplan plugins`)." if failed else ""
+    raise DeviceError(f"there is no device '{name}'; {hint}Known are {', '.join(names)}.{lost}")
+
+
+def profile_of_cuda(index: int, here: Sequence[CudaDevice], known: Registry) -> DeviceProfile:
+    """The profile of a CUDA device of this machine, with assumed figures where none describes it.
+
+    Raises:
+        DeviceError: this machine has no device of that index.
+    """
+    if index >= len(here):
+        raise DeviceError(
+            f"cuda:{index} is not in this machine, which has {list_cuda(here)}; to plan for GPUs that are "
+            f"elsewhere name them, as in 4xa100_sxm4_80gb"
+        )
+    return known.find(here[index].title) or _unknown_gpu(here[index].title)
 
 
 _Table = TypeVar("_Table", bound=BaseModel)

@@ -92,9 +92,13 @@ class Registry:
         return None
 
 
-def registry() -> Registry:
-    """The installed plugins, loaded at the first call. Raises PluginError in strict mode when one fails."""
-    return _installed(os.environ.get(STRICT_VARIABLE) == "1")
+def registry(*, strict: bool | None = None) -> Registry:
+    """The installed plugins, loaded at the first call.
+
+    Raises:
+        PluginError: in strict mode, when one fails; without ``strict`` the environment decides.
+    """
+    return _installed(os.environ.get(STRICT_VARIABLE) == "1" if strict is None else strict)
 
 
 @cache

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoplan.device import Cluster, Device
+from autoplan.device import Cluster, Device, DeviceProfile
 from autoplan.errors import DeviceError
 from autoplan.plugins import registry
+
+_DRIVERS = ("proc/driver/nvidia", "dev/nvidiactl", "dev/kfd", "dev/dxg")
+"""Of NVIDIA, AMD and Windows' Linux: without any of these, torch sees no CUDA or ROCm device."""
+_ASK = """
+import dataclasses, json
+from autoplan.presence import cuda_devices
+print(json.dumps([dataclasses.asdict(each) for each in cuda_devices()]))
+"""
+_ASK_SECONDS = 120
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +45,27 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
         return ()
     found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
     return tuple(CudaDevice(i, each.name, each.total_memory) for i, each in enumerate(found))
+
+
+def cuda_devices_apart(root: Path = Path("/")) -> tuple[CudaDevice, ...]:
+    """`cuda_devices` as a Python of its own sees them: this process imports no torch and starts no driver.
+
+    At once where the machine has no driver; else it takes the seconds that importing torch takes. None where asking fails,
+    which is logged.
+    """
+    if not any((root / driver).exists() for driver in _DRIVERS):
+        return ()
+    command = [sys.executable, "-P", "-c", _ASK]
+    try:
+        asked = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_ASK_SECONDS
+        )
+        # The last line: libraries may greet before.
+        answer = json.loads(asked.stdout.strip().rpartition("\n")[2])
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        _logger.warning("cannot ask torch which CUDA devices are here: %s", error)
+        return ()
+    return tuple(CudaDevice(**each) for each in answer)
 
 
 def processor_title(root: Path = Path("/")) -> str:
@@ -65,6 +102,19 @@ def require_present(cluster: Cluster) -> None:
             )
 
 
+def runs_here(profile: DeviceProfile, cuda: Iterable[CudaDevice]) -> bool:
+    """Whether torch can run workers on such a device of this machine, which has these CUDA devices."""
+    if profile.torch_device == "cpu":
+        return _is(profile, processor_title(), "cpu")
+    return profile.torch_device == "cuda" and any(_is(profile, each.title, "cuda") for each in cuda)
+
+
+def _is(profile: DeviceProfile, title: str, generic: str) -> bool:
+    """Whether a profile describes what the system calls by a title; the generic one describes anything."""
+    known = registry().find(title) if title else None
+    return profile.name == generic or (known is not None and known.name == profile.name)
+
+
 def _absence(device: Device) -> str | None:
     """Why a device cannot run a worker on this machine, or None."""
     profile = device.profile
@@ -72,21 +122,19 @@ def _absence(device: Device) -> str | None:
         return f"autoplan cannot run workers on devices of kind '{profile.kind}'"
     if profile.torch_device == "cpu":
         title = processor_title()
-        known = registry().find(title) if title else None
-        if profile.name == "cpu" or (known and known.name == profile.name):
+        if _is(profile, title, "cpu"):
             return None
         return f"this machine's processor is {title or 'unknown'}"
     here = cuda_devices()
     if device.index >= len(here):
         return f"this machine has {list_cuda(here)}"
     title = here[device.index].title
-    known = registry().find(title)
-    if profile.name == "cuda" or (known and known.name == profile.name):
+    if _is(profile, title, "cuda"):
         return None
     return f"cuda:{device.index} is {title}"
 
 
-def list_cuda(here: tuple[CudaDevice, ...]) -> str:
+def list_cuda(here: Sequence[CudaDevice]) -> str:
     """For messages: the CUDA devices of this machine."""
     if not here:
         return "no CUDA device that torch can see"

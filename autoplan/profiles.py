@@ -156,9 +156,20 @@ def _problem(profile: DeviceProfile) -> str | None:
         if not _sensible(value, "flop_per_s"):
             return f"flop_per_s of {dtype} is {value!r}; it must be a finite number above 0"
     if not isinstance(profile.figures, Mapping) or not all(
-        isinstance(figure, Figure) for figure in profile.figures.values()
+        isinstance(name, str) and isinstance(figure, Figure)
+        for name, figure in profile.figures.items()
     ):
         return "figures must map names to autoplan.device.Figure"
+    for name, figure in profile.figures.items():
+        value = figure.value
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            return f"the figure {name} is {value!r}; it must be a finite number"
+        if not all(isinstance(text, str) for text in (figure.how, figure.source, figure.note)):
+            return f"the figure {name} tells how, source and note by {figure!r}; each must be text"
     return None
 
 

@@ -56,3 +56,30 @@ def test_the_processor_is_read_from_linux(tmp_path):
         "processor\t: 0\nmodel name\t: AMD EPYC 9654\nflags\t:\n"
     )
     assert presence.processor_title(tmp_path) == "AMD EPYC 9654"
+
+
+def test_without_a_driver_no_one_is_asked_for_cuda_devices(tmp_path, monkeypatch):
+    monkeypatch.setattr(presence.subprocess, "run", None)
+    assert presence.cuda_devices_apart(tmp_path) == ()
+
+
+def test_a_python_of_its_own_is_asked_where_there_is_a_driver(tmp_path, monkeypatch):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kfd").touch()
+    answer = 'print(\'a banner\'); print(\'[{"index": 0, "title": "Acme G1", "memory_bytes": 7}]\')'
+    monkeypatch.setattr(presence, "_ASK", answer)
+    assert presence.cuda_devices_apart(tmp_path) == (CudaDevice(0, "Acme G1", 7),)
+
+
+def test_the_question_is_the_one_of_this_process(tmp_path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    assert presence.cuda_devices_apart(tmp_path) == presence.cuda_devices()
+
+
+def test_asking_in_vain_is_no_device(tmp_path, monkeypatch, caplog):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kfd").touch()
+    monkeypatch.setattr(presence, "_ASK", "raise SystemExit(3)")
+    assert presence.cuda_devices_apart(tmp_path) == ()
+    assert "cannot ask torch" in caplog.text

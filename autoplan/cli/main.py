@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import typer
 
 from autoplan.cli.demo import demo
+from autoplan.cli.devices import devices
 from autoplan.cli.diff import diff
 from autoplan.cli.explain import explain
 from autoplan.cli.output import say
 from autoplan.cli.plan import plan
+from autoplan.cli.plugins import plugins
 from autoplan.cli.run import run
 from autoplan.cli.show import show
 from autoplan.cli.verify import verify
@@ -31,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plan, explain, show, diff, run, verify, demo):
+for command in (plan, explain, show, diff, run, verify, demo, devices, plugins):
     app.command()(command)
 
 

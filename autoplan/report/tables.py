@@ -38,7 +38,10 @@ def plain_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         right = column in numbers
-        table.add_column(column, justify="right" if right else "left", no_wrap=right)
+        # Folded: words that are too long, such as paths, stay whole over two lines.
+        table.add_column(
+            column, justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
     return table
 
 

@@ -7,6 +7,7 @@ import math
 from autoplan.plan import Range
 
 _SECONDS = ((60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -34,6 +35,14 @@ def size(value: float) -> str:
         if abs(value) >= unit:
             return f"{digits(value / unit)} {name}"
     return f"{value:,.0f} B"
+
+
+def decimal(value: float, unit: str = "") -> str:
+    """``1.95e13`` FLOP/s as ``19.5 TFLOP/s``: powers of 1000, as data sheets count."""
+    for power, prefix in _DECIMAL:
+        if abs(value) >= power:
+            return f"{digits(value / power)} {prefix}{unit}".rstrip()
+    return f"{digits(value)} {unit}".rstrip()
 
 
 def percent(share: float) -> str:

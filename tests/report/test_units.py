@@ -40,3 +40,17 @@ def test_percent_and_count() -> None:
 def test_ranges() -> None:
     assert units.seconds_range(Range(1, 0.5, 2)) == "1.00 s (500 ms to 2.00 s)"
     assert units.size_range(Range(1024, 1024, 1024)) == "1.00 KiB"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.95e13, "19.5 TB/s"),
+        (690e6, "690 MB/s"),
+        (999, "999 B/s"),
+        (0, "0 B/s"),
+        (2e18, "2,000 PB/s"),
+    ],
+)
+def test_rates_count_in_thousands(value: float, text: str) -> None:
+    assert units.decimal(value, "B/s") == text
