@@ -141,16 +141,23 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """Hex digests of what a plan was made for."""
+    """Hex digests of what a plan was made for.
+
+    ``graph`` covers schema, sizes and edges; ``schema`` only what the graph's attributes are.
+    """
 
     model: str
     graph: str
+    schema: str
     devices: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """One rank of the plan: the device's profile by name, its host, and its memory limit in bytes."""
+    """One rank of the plan: the device's profile by name, its host, and its memory limit in bytes.
+
+    ``position`` is its place among the devices that were offered.
+    """
 
     rank: int
     profile: str
@@ -158,6 +165,7 @@ class DeviceUse:
     host: int
     memory_bytes: int | None
     torch_device: str | None
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +200,7 @@ class PlanData:
     generality_reason: str | None
     devices_text: str
     devices: tuple[DeviceUse, ...]
+    graph_rows: tuple[tuple[str, int], ...]
     partition: PartitionUse | None
     stages: tuple[StagePlan, ...]
     predicted: Prediction

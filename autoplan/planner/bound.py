@@ -59,6 +59,12 @@ class Bound:
         return len(self.data.stages[0].devices)
 
     @property
+    def used(self) -> Cluster:
+        """The devices that the plan uses, in rank order."""
+        devices = tuple(self.cluster.devices[use.position] for use in self.data.devices)
+        return replace(self.cluster, devices=devices)
+
+    @property
     def choices(self) -> dict[int, str]:
         """Op index -> strategy."""
         return {choice.op: choice.strategy for choice in self.data.stages[0].choices}
@@ -87,12 +93,17 @@ class Bound:
         progress: bool,
     ) -> TrainResult:
         """See `autoplan.api.Plan.train`."""
-        used = [self.cluster.devices[rank] for rank in range(self.workers)]
-        require_present(replace(self.cluster, devices=tuple(used)))
+        require_present(self.used)
         evaluation = self._evaluation(metrics) if metrics else None
-        if not self.workload.shardable or (
-            evaluation is not None and not evaluation.workload.shardable
-        ):
+        recorded = evaluation is None or evaluation.workload.shardable
+        if not recorded and self.workers > 1:
+            opgraph = evaluation.workload.opgraph if evaluation is not None else None
+            why = opgraph and (opgraph.reason or opgraph.single_only)
+            raise PlanError(
+                f"metrics {', '.join(metrics or ())} cannot run on {self.workers} workers: {why}; "
+                "compute them from plan.predict(model, graph) after training"
+            )
+        if not (self.workload.shardable and recorded):
             return eager_train(
                 self.model,
                 self.measured,
@@ -116,7 +127,7 @@ class Bound:
             evaluate_every=evaluate_every,
             planned_bytes=self.data.predicted.communication_bytes,
             progress=progress,
-            device=used[0].profile.torch_device or "cpu",
+            device=self.used.devices[0].profile.torch_device or "cpu",
         )
 
     def verify(self, *, steps: int, seed: int) -> Verification:
@@ -139,13 +150,12 @@ class Bound:
         if self.workers == 1 or not workload.shardable:
             return Planned(workload, {})
         with contextlib.suppress(InfeasibleError):
-            used = self.cluster.devices[: self.workers]
             choice = choose(
                 self.model,
                 self.graph,
                 workload,
                 self.measured,
-                replace(self.cluster, devices=used),
+                self.used,
                 registry().cost_models,
                 optimizer="none",
                 strategy="data",
@@ -176,8 +186,8 @@ def bind_plan(
     measured = MeasuredGraph.of(graph, workload.traced.schema, (parts,), seed=seed)
     if measured.fingerprint != data.fingerprints.graph:
         raise PlanError(
-            f"the plan was made for another graph than this one of {measured.schema.rows['node']} nodes and "
-            f"{measured.schema.rows['edge']} edges: its schema, sizes or edges differ; plan again with autoplan.optimize"
+            f"the plan was made for another graph: {_graph_difference(data, measured)}; "
+            "plan again with autoplan.optimize"
         )
     if model_fingerprint(workload.opgraph) != data.fingerprints.model:
         raise PlanError(
@@ -185,6 +195,22 @@ def bind_plan(
             f"{_first_difference(data, workload)}; plan again with autoplan.optimize"
         )
     return Bound(data, cluster, request, model, graph, workload, measured)
+
+
+def _graph_difference(data: PlanData, measured: MeasuredGraph) -> str:
+    """What of the graph is not the plan's: its attributes, its sizes, or where its edges lie."""
+    if measured.schema_fingerprint != data.fingerprints.schema:
+        found = ", ".join(f"{s.name} ({s.dtype})" for s in measured.schema.attributes)
+        return f"its attributes were others than {found}"
+    planned, rows = dict(data.graph_rows), measured.schema.rows
+    sizes = [
+        f"{planned.get(axis)} rows of axis {axis!r}, here {rows.get(axis)}"
+        for axis in sorted({*planned, *rows})
+        if planned.get(axis) != rows.get(axis)
+    ]
+    if sizes:
+        return "it had " + ", ".join(sizes)
+    return "its sizes are the same, its edges or listed nodes are not"
 
 
 def _first_difference(data: PlanData, workload: Workload) -> str:

@@ -84,6 +84,7 @@ def make_plan(
         generality_reason=opgraph.reason,
         devices_text=cluster.text,
         devices=device_uses(best, cluster),
+        graph_rows=tuple(sorted(measured.schema.rows.items())),
         partition=partition_use(best, measured.stats),
         stages=(stage,),
         predicted=best.prediction,
@@ -93,6 +94,7 @@ def make_plan(
         fingerprints=Fingerprints(
             model=model_fingerprint(opgraph),
             graph=measured.fingerprint,
+            schema=measured.schema_fingerprint,
             devices=devices_fingerprint(cluster),
         ),
     )

@@ -87,6 +87,11 @@ class MeasuredGraph:
         }
         return graph_fingerprint(attributes, self.schema.rows, content)
 
+    @property
+    def schema_fingerprint(self) -> str:
+        """Of what the attributes are: names, kinds, dtypes and dims, without the sizes of the graph."""
+        return digest([[s.name, s.kind, s.dtype, s.dims] for s in self.schema.attributes])
+
     def shards(self, parts: int) -> tuple[Shard, ...]:
         """What each rank holds."""
         return build_shards(

@@ -85,6 +85,7 @@ def device_uses(candidate: Candidate, cluster: Cluster) -> tuple[DeviceUse, ...]
                 device.host,
                 device.memory_bytes,
                 profile.torch_device,
+                position,
             )
         )
     return tuple(uses)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.data import Data
 from torch_geometric.nn.models import GAT, GCN
 
 import autoplan
@@ -65,10 +66,31 @@ def test_another_graph_or_model_is_refused(tmp_path: Path) -> None:
     graph = awkward_graph()
     plan = autoplan.optimize(GCN(8, 12, 2, 4), graph, "cpu")
 
-    with pytest.raises(PlanError, match="another graph"):
+    with pytest.raises(PlanError, match=r"another graph.*edges or listed nodes are not"):
         plan.predict(GCN(8, 12, 2, 4), awkward_graph(seed=1))
+    with pytest.raises(PlanError, match="it had 260 rows of axis 'edge', here 261"):
+        plan.predict(GCN(8, 12, 2, 4), awkward_graph(num_edges=261))
+    wider = awkward_graph()
+    wider.edge_weight = torch.rand(260)
+    with pytest.raises(PlanError, match="attributes were others"):
+        plan.predict(GCN(8, 12, 2, 4), wider)
     with pytest.raises(PlanError, match="another program"):
         plan.predict(GAT(8, 12, 2, 4), graph)
     relabelled = graph.clone()
     relabelled.y = (graph.y + 1) % 4
     plan.predict(GCN(8, 12, 2, 4), relabelled)
+
+
+def test_metrics_that_cannot_be_recorded_are_refused_on_workers() -> None:
+    graph = awkward_graph()
+    model = GCN(8, 12, 2, 4)
+    plan = autoplan.optimize(model, graph, "2xcpu", strategy="data")
+
+    def by_numpy(out: torch.Tensor, graph: Data) -> float:
+        return float((out.argmax(-1).numpy() == graph.y.numpy()).mean())
+
+    with pytest.raises(PlanError, match=r"metrics hits cannot run on 2 workers.*plan\.predict"):
+        plan.train(model, graph, epochs=1, metrics={"hits": by_numpy}, progress=False)
+    alone = autoplan.optimize(model, graph, "cpu")
+    result = alone.train(model, graph, epochs=1, metrics={"hits": by_numpy}, progress=False)
+    assert 0 <= result.metrics["hits"] <= 1

@@ -74,7 +74,8 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         generality="general",
         generality_reason=None,
         devices_text=f"{ranks}xcpu",
-        devices=tuple(DeviceUse(r, "cpu", "cpu", 0, 2**30, "cpu") for r in range(ranks)),
+        devices=tuple(DeviceUse(r, "cpu", "cpu", 0, 2**30, "cpu", r) for r in range(ranks)),
+        graph_rows=(("edge", 500), ("node", 100)),
         partition=PartitionUse(
             "metis", ranks, 0, 120, (900,) * ranks, (60,) * ranks, (4500,) * ranks
         ),
@@ -89,7 +90,7 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         alternatives=alternatives("data", 1.2e-3, 2.5e-3),
         unknown_ops=("aten.foo.default",),
         notes=("peak memory counts tensors, not the interpreter",),
-        fingerprints=Fingerprints("a1", "b2", "c3"),
+        fingerprints=Fingerprints("a1", "b2", "s2", "c3"),
     )
 
 
@@ -119,7 +120,8 @@ def single_plan() -> PlanData:
         generality="concrete",
         generality_reason="forward branches on a value at model.py:7",
         devices_text="2xcpu",
-        devices=(DeviceUse(0, "cpu", "cpu", 0, None, "cpu"),),
+        devices=(DeviceUse(0, "cpu", "cpu", 0, None, "cpu", 0),),
+        graph_rows=(("edge", 500), ("node", 100)),
         partition=None,
         stages=(stage,),
         predicted=Prediction(
@@ -132,5 +134,5 @@ def single_plan() -> PlanData:
         alternatives=alternatives("single", 1.2e-3, 2.5e-3),
         unknown_ops=(),
         notes=(),
-        fingerprints=Fingerprints("a1", "b2", "c3"),
+        fingerprints=Fingerprints("a1", "b2", "s2", "c3"),
     )

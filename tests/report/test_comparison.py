@@ -43,7 +43,7 @@ def test_only_what_differs_is_told() -> None:
     other = dataclasses.replace(
         plan,
         predicted=slower,
-        fingerprints=Fingerprints("a1", "other", "c3"),
+        fingerprints=Fingerprints("a1", "other", "s2", "c3"),
         alternatives=(*alternatives("data", 1.2e-3, 2.5e-3)[1:],),
     )
     assert compare(plan, other) == (
@@ -73,7 +73,7 @@ def test_the_text_has_units_ratios_and_what_was_made_for_what() -> None:
     other = dataclasses.replace(
         plan,
         predicted=dataclasses.replace(plan.predicted, step_seconds=Range(5e-3, 2e-3, 4e-3)),
-        fingerprints=Fingerprints("a1", "other", "c3"),
+        fingerprints=Fingerprints("a1", "other", "s2", "c3"),
     )
     text = differences(compare(plan, other), "old.json", "new.json")
     assert "first: old.json\n" in text
