@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from autoplan.cost import CostModel
 from autoplan.device import Cluster
+from autoplan.errors import InfeasibleError
 from autoplan.planner.check import Checker, Mismatch
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import Workload, model_tensors
@@ -70,18 +71,25 @@ def choose(
     mismatches: list[Mismatch] = []
 
     def search(denied: Mapping[int, frozenset[str]]) -> SearchResult:
-        return solve(
-            workload.opgraph,
-            measured.stats,
-            cluster,
-            models,
-            parameters=model_tensors(workload),
-            optimizer=optimizer,
-            strategy=strategy,
-            objective=objective,
-            training=workload.traced.training,
-            denied=denied,
-        )
+        try:
+            return solve(
+                workload.opgraph,
+                measured.stats,
+                cluster,
+                models,
+                parameters=model_tensors(workload),
+                optimizer=optimizer,
+                strategy=strategy,
+                objective=objective,
+                training=workload.traced.training,
+                denied=denied,
+            )
+        except InfeasibleError as error:
+            if not mismatches:
+                raise
+            raise InfeasibleError(
+                f"{error}; the lock-step check rejected the strategies that there were: {mismatches[-1]}"
+            ) from error
 
     for _ in range(_ROUNDS):
         result = search(denied)

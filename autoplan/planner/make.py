@@ -128,7 +128,8 @@ def _notes(workload: Workload, choice: Choice) -> list[str]:
     elif opgraph.single_only:
         notes.append(f"only one device can run this step: {opgraph.single_only}")
     notes += [f"a strategy was rejected by the lock-step check: {m}" for m in choice.mismatches]
-    if traced.has_loss:
+    # a concrete trace sees fewer gradients than plain PyTorch has
+    if traced.has_loss and workload.general:
         own = traced.module.get_submodule(MODEL)
         trainable = {name for name, p in own.named_parameters() if p.requires_grad}
         idle = [

@@ -172,6 +172,11 @@ def has_backward_hooks(module: torch.nn.Module) -> bool:
     return bool(module._backward_hooks or module._backward_pre_hooks)
 
 
+def has_gradient_hooks(parameter: torch.Tensor) -> bool:
+    """The user registered a hook on the parameter's gradient."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
 def is_autocast_enabled(devices: Iterable[str] = ("cpu", "cuda")) -> tuple[bool, ...]:
     """Whether autocast is on, by device type."""
     return tuple(torch.is_autocast_enabled(device) for device in devices)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from autoplan.errors import TraceError
+from autoplan.program.torch_internals import has_gradient_hooks
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def _become(module: nn.Module, twin: nn.Module) -> None:
 
 
 def check_model(model: nn.Module) -> None:
-    """Raises TraceError where the model is none, or is wrapped or compiled."""
+    """Raises TraceError where the model is none, is wrapped or compiled, or has what a copy would lose."""
     if not isinstance(model, nn.Module):
         given = (
             f"the class {model.__name__}"
@@ -120,6 +121,12 @@ def check_model(model: nn.Module) -> None:
         raise TraceError(
             f"the model is wrapped in {type(model).__name__}; give the model itself (model.{inner})"
         )
+    for name, parameter in model.named_parameters():
+        if not is_lazy(parameter) and has_gradient_hooks(parameter):
+            raise TraceError(
+                f"{name!r} has a hook on its gradient, which copies of the model do not have; remove the hook, "
+                "or change the gradient in the model or the loss"
+            )
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise TraceError(

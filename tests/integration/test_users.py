@@ -237,3 +237,29 @@ def test_threads_plan_beside_each_other_and_beside_plain_torch() -> None:
     background.join()
     assert not failures
     assert plans == [expected, expected]
+
+
+class Autocast(Net):
+    """In float64 this is another program."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """[N, features], [2, E] -> [N, 4]."""
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x, edge_index).float()
+
+
+def test_what_cannot_be_checked_is_not_shared_out_and_still_planned() -> None:
+    model, graph = Autocast(), awkward_graph()
+    plan = autoplan.optimize(model, graph, "2xcpu")
+    assert plan.strategy == "single"
+    assert plan.step(model, graph, seed=0).loss.isfinite()
+    with pytest.raises(InfeasibleError, match="in float64 this model is another program"):
+        autoplan.optimize(model, graph, "2xcpu", strategy="data")
+
+
+@pytest.mark.parametrize("hook", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_gradients_are_refused(hook: str) -> None:
+    model = Net()
+    getattr(model.first.lin_l.weight, hook)(lambda value: None)
+    with pytest.raises(TraceError, match=r"'first\.lin_l\.weight' has a hook on its gradient"):
+        autoplan.optimize(model, awkward_graph(), "cpu")
