@@ -22,26 +22,37 @@ from autoplan.execute.train import TrainResult, combine
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
+from autoplan.program.torch_internals import tree_flatten, tree_unflatten
 from autoplan.trace.copies import size_lazy
 from autoplan.trace.exclusive import EXCLUSIVE
-from autoplan.trace.step_module import user_name
+from autoplan.trace.model_state import ModelState
+from autoplan.trace.step_module import own_values
 
 
 def eager_step(workload: Workload, measured: MeasuredGraph, *, seed: int) -> StepOutcome:
     """One step without an update, as plain PyTorch runs it. Random draws are torch's own, from the seed."""
     traced = workload.traced
-    with _drawn_from(seed), torch.set_grad_enabled(traced.has_loss):
+    with (
+        ModelState(traced.module).kept(),
+        _drawn_from(seed),
+        torch.set_grad_enabled(traced.has_loss),
+    ):
         loss, outputs, metrics = _run(workload, measured)
         if loss is not None and loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
-    gradients = {
-        user_name(name): parameter.grad.clone()
-        for name, parameter in traced.module.named_parameters()
-        if parameter.grad is not None
-    }
-    traced.module.zero_grad()
-    buffers = {user_name(name): b.clone() for name, b in traced.module.named_buffers()}
-    detached = outputs.detach() if isinstance(outputs, torch.Tensor) else outputs
+        gradients = own_values(
+            {
+                name: parameter.grad.clone()
+                for name, parameter in traced.module.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+        traced.module.zero_grad()
+        buffers = own_values({name: b.clone() for name, b in traced.module.named_buffers()})
+    flat, spec = tree_flatten(outputs)
+    detached = tree_unflatten(
+        [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat], spec
+    )
     return StepOutcome(
         None if loss is None else loss.detach(), detached, gradients, buffers, metrics
     )

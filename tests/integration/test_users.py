@@ -263,3 +263,28 @@ def test_hooks_on_gradients_are_refused(hook: str) -> None:
     getattr(model.first.lin_l.weight, hook)(lambda value: None)
     with pytest.raises(TraceError, match=r"'first\.lin_l\.weight' has a hook on its gradient"):
         autoplan.optimize(model, awkward_graph(), "cpu")
+
+
+def test_a_step_of_plain_torch_leaves_buffers_where_they_were() -> None:
+    model, graph = Net(), awkward_graph()
+    model.first.lin_r = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 6))
+    plan = autoplan.optimize(model, graph, "cpu")
+    first, again = (plan.step(model, graph, seed=0) for _ in range(2))
+    torch.testing.assert_close(dict(first.buffers), dict(again.buffers))
+    assert autoplan.verify(plan, model, graph).ok
+
+
+def test_outputs_of_plain_torch_are_detached_wherever_they_lie() -> None:
+    class Counting(Net):
+        calls = 0
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> dict[str, Tensor]:
+            self.calls += 1  # Python state: the trace is concrete
+            return {"out": super().forward(x, edge_index)}
+
+    model, graph = Counting(), awkward_graph()
+    plan = autoplan.optimize(model, graph, "cpu", loss=lambda out, graph: out["out"].mean())
+    assert plan.data.generality == "concrete"
+    outputs = plan.step(model, graph, seed=0).outputs
+    assert not outputs["out"].requires_grad
+    assert model.calls == 0
