@@ -216,9 +216,11 @@ class Plan:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise PlanError(f"{path} cannot be read as a plan: {error}") from error
-        return cls(
-            PlanData.from_json(text), request=StepRequest(loss=loss, training=True, inputs=inputs)
-        )
+        try:
+            data = PlanData.from_json(text)
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from error
+        return cls(data, request=StepRequest(loss=loss, training=True, inputs=inputs))
 
     def train(
         self,

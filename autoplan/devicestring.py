@@ -88,6 +88,8 @@ class Reader:
     def part(self, text: str) -> Iterator[Wish]:
         """The devices of one part of a device string: ``2x8xh100_sxm5``, ``cuda:1``."""
         match = _PART.fullmatch(re.sub(r"\s+", "", text.lower()))
+        if match is None and not text.strip():
+            raise DeviceError(f"a device is missing beside a '+'; {FORMS}")
         if match is None:
             raise DeviceError(f"'{text.strip()}' is not a device; {FORMS}")
         first, second, name, index = match.groups()
@@ -153,7 +155,7 @@ def profile_named(name: str, known: Registry) -> DeviceProfile:
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     failed = ", ".join(plugin.name for plugin in known.failed)
     lost = f" Plugins that failed: {failed} (see `autoplan plugins`)." if failed else ""
-    raise DeviceError(f"there is no device '{name}'; {hint}Known are {', '.join(names)}.{lost}")
+    raise DeviceError(f"there is no device '{name}'; {hint}known are {', '.join(names)}.{lost}")
 
 
 def profile_of_cuda(index: int, here: Sequence[CudaDevice], known: Registry) -> DeviceProfile:

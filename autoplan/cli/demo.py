@@ -10,6 +10,7 @@ import typer
 
 from autoplan.cli import options
 from autoplan.cli.output import clean_stdout, document, result, say
+from autoplan.cli.target import InputError
 
 if TYPE_CHECKING:
     from autoplan.api import Plan
@@ -26,7 +27,9 @@ def demo(
     data: Annotated[
         Path | None, typer.Option(help="A folder with Planetoid's raw files, NAME/raw/ind.*.")
     ] = None,
-    name: Annotated[str, typer.Option(help="Which graph of --data: Cora or CiteSeer.")] = "Cora",
+    name: Annotated[
+        str | None, typer.Option(help="Which graph of --data: Cora, the default, or CiteSeer.")
+    ] = None,
     devices: options.Devices = "2xcpu",
     epochs: options.Epochs = 200,
     as_json: options.Json = False,
@@ -122,13 +125,16 @@ def _train(plan: Plan, graph: Any, epochs: int) -> TrainResult:
     )
 
 
-def _graph(data: Path | None, name: str) -> tuple[str, Any]:
-    """The graph and its title. Raises AutoplanError for files that are not there."""
+def _graph(data: Path | None, name: str | None) -> tuple[str, Any]:
+    """The graph and its title. Raises AutoplanError for files that are not there, InputError for a name without them."""
     from autoplan.datasets import digits, planetoid
 
-    if data is None:
-        return "scikit-learn's digits", digits()
-    return name, planetoid(data, name)
+    if data is not None:
+        name = name or "Cora"
+        return name, planetoid(data, name)
+    if name is not None:
+        raise InputError(f"--name {name} names a graph of --data; give that folder, too")
+    return "scikit-learn's digits", digits()
 
 
 def _section(title: str, text: str) -> str:

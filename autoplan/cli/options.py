@@ -21,18 +21,29 @@ Devices = Annotated[
     ),
 ]
 Strategy = Annotated[
-    str, typer.Option(help="Force a strategy (single, data); auto takes the best by price.")
+    Literal["auto", "single", "data"],
+    typer.Option(help="Force a strategy; auto takes the best by price."),
 ]
 Objective = Annotated[
     Literal["time", "memory"],
     typer.Option(help="What is least: the time of a step, or the memory of the fullest device."),
 ]
-Optimizer = Annotated[str, typer.Option(help="The optimizer to plan memory for: adam or sgd.")]
+Optimizer = Annotated[
+    str,
+    typer.Option(
+        help="The optimizer to train with, of torch.optim in lower case (adam, adamw, sgd, ...); "
+        "its state is part of the planned memory."
+    ),
+]
 SavedPlan = Annotated[
     Path, typer.Argument(metavar="PLAN.json", help="A plan that `autoplan plan --save` wrote.")
 ]
 PlanFile = Annotated[
-    Path | None, typer.Option("--plan", help="Use this saved plan instead of making one.")
+    Path | None,
+    typer.Option(
+        "--plan",
+        help="Use this saved plan instead of making one; it carries devices, strategy and optimizer.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Training steps over the whole graph.")]

@@ -22,9 +22,10 @@ def plan(
 ) -> None:
     """Plan a model and graph for devices; print the plan and why it was chosen."""
     with clean_stdout():
-        from autoplan.cli.planning import make_plan
+        from autoplan.cli.planning import check_writable, make_plan
         from autoplan.cli.target import load_target
 
+        check_writable(save, "--save")
         made = make_plan(
             load_target(target),
             devices,

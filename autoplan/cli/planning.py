@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import typer
 
 from autoplan.cli.output import say
 from autoplan.cli.target import InputError, Target
@@ -63,6 +66,29 @@ def load_plan(path: Path, target: Target) -> Plan:
 
     _must_exist(path)
     return Plan.load(path, loss=target.loss)
+
+
+def saved_plan_alone(context: typer.Context, *options: str) -> None:
+    """Raises InputError for an option given beside ``--plan`` that the saved plan already decides."""
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InputError(
+                f"--plan and --{option} exclude each other: a saved plan has its {option}; "
+                f"leave out --{option}, or --plan to plan again"
+            )
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """Before minutes of work: raises InputError where a file cannot be written because its folder is not there."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"{option} {path}: this is a folder; give the name of a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: this may not be written")
 
 
 def _must_exist(path: Path) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     target: options.TargetArgument,
     devices: options.Devices = "2xcpu",
     strategy: options.Strategy = "auto",
@@ -32,12 +33,17 @@ def run(
 ) -> None:
     """Plan, train, and print predicted beside measured."""
     with clean_stdout():
-        from autoplan.cli.planning import load_plan, make_plan
+        from autoplan.cli.planning import check_writable, load_plan, make_plan, saved_plan_alone
         from autoplan.cli.target import load_target
+        from autoplan.report.text import headline, reasons
 
+        if plan is not None:
+            saved_plan_alone(context, "devices", "strategy", "optimizer")
+        check_writable(save_weights, "--save-weights")
         loaded = load_target(target)
         if plan is None:
             used = make_plan(loaded, devices, strategy=strategy, optimizer=optimizer)
+            say("\n".join([headline(used.data), *reasons(used.data)]))
         else:
             used = load_plan(plan, loaded)
         say(f"training {epochs} epochs with strategy {used.strategy}")

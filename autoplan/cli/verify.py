@@ -11,6 +11,7 @@ from autoplan.cli.output import clean_stdout, document, result
 
 
 def verify(
+    context: typer.Context,
     target: options.TargetArgument,
     devices: options.Devices = "2xcpu",
     strategy: options.Strategy = "data",
@@ -19,11 +20,15 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Train on one device and by the plan, both in float64, and compare loss, gradients and weights."""
+    from autoplan.report.text import wrapped
+
     with clean_stdout():
         from autoplan.api import verify as verify_plan
-        from autoplan.cli.planning import load_plan, make_plan
+        from autoplan.cli.planning import load_plan, make_plan, saved_plan_alone
         from autoplan.cli.target import load_target
 
+        if plan is not None:
+            saved_plan_alone(context, "devices", "strategy")
         loaded = load_target(target)
         used = (
             make_plan(loaded, devices, strategy=strategy)
@@ -42,6 +47,6 @@ def verify(
             }
         )
     else:
-        result(str(verification))
+        result(wrapped(str(verification)))
     if not verification.ok:
         raise typer.Exit(1)

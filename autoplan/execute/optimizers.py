@@ -50,7 +50,7 @@ class OptimizerSpec:
         if self.name not in OPTIMIZERS:
             close = difflib.get_close_matches(self.name.lower(), OPTIMIZERS, n=1)
             hint = f"did you mean '{close[0]}'? " if close else ""
-            raise PlanError(f"no optimizer '{self.name}'; {hint}There are {', '.join(OPTIMIZERS)}")
+            raise PlanError(f"no optimizer '{self.name}'; {hint}there are {', '.join(OPTIMIZERS)}")
         accepted = list(inspect.signature(OPTIMIZERS[self.name]).parameters)[1:]
         unknown = [argument for argument in self.arguments if argument not in accepted]
         if unknown:

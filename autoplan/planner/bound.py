@@ -192,7 +192,8 @@ def bind_plan(
     if model_fingerprint(workload.opgraph) != data.fingerprints.model:
         raise PlanError(
             f"the plan was made for another program than this model with its loss ({workload.traced.loss}): "
-            f"{_first_difference(data, workload)}; plan again with autoplan.optimize"
+            f"{_first_difference(data, workload)}; plan again with autoplan.optimize, or load the plan with its own "
+            f"loss: Plan.load(path, loss=...)"
         )
     return Bound(data, cluster, request, model, graph, workload, measured)
 

@@ -58,7 +58,7 @@ class Verification:
             f"the plan {verdict} one device: {against}{self.steps} steps in float64, relative errors: "
             f"loss {self.loss_error:.1e}, outputs {self.output_error:.1e}, gradients {self.gradient_error:.1e}{worst}, "
             f"weights {self.weight_error:.1e}, buffers {self.buffer_error:.1e}; "
-            f"plain PyTorch {self.eager_error:.1e}; bound {self.bound:.0e}"
+            f"one device against plain PyTorch {self.eager_error:.1e}; bound {self.bound:.0e}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from io import StringIO
 
 from rich.console import Console, Group, RenderableType
@@ -44,7 +45,7 @@ def _section(plan: PlanData, part: Part) -> tuple[str, RenderableType]:
     if part == "candidates":
         return "Candidates", tables.candidates(plan.alternatives)
     if part == "memory":
-        return "Memory per device", tables.memory(plan)
+        return "Memory per device, at its peak", tables.memory(plan)
     if part == "communication":
         return "Communication per step, payload sent", tables.communication(plan)
     return "States by module", tables.states(plan)
@@ -69,6 +70,11 @@ def render(*sections: tuple[str, RenderableType]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def wrapped(sentence: str) -> str:
+    """One sentence on lines of at most `WIDTH` columns; numbers and names stay whole."""
+    return textwrap.fill(sentence, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def _lines(*lines: str) -> Group:
     return Group(*(Text(line) for line in lines))
 
@@ -76,7 +82,10 @@ def _lines(*lines: str) -> Group:
 def headline(plan: PlanData) -> str:
     """Strategy, devices, exactness and how sure the search is, in one sentence."""
     exact = "exact" if plan.exact else "not exact"
-    where = f"{count(len(plan.devices), 'device')} ({plan.devices_text})"
+    used = len(plan.devices)
+    given = max([used, *(alternative.devices for alternative in plan.alternatives)])
+    devices = count(used, "device") if used == given else f"{used} of {count(given, 'device')}"
+    where = f"{devices} ({plan.devices_text})"
     sure = {
         "optimal": "proven optimal for these prices",
         "feasible": f"at most {percent(plan.gap)} from the best",
@@ -136,7 +145,7 @@ def prediction(plan: PlanData) -> list[str]:
     predicted = plan.predicted
     busy = predicted.compute_seconds + predicted.communication_seconds
     lines = [f"time     {seconds_range(predicted.step_seconds)}"]
-    if busy > 0:
+    if busy > 0 and len(plan.devices) > 1:
         share = predicted.communication_seconds / busy
         dominant = "communication dominates" if share > 0.5 else "computing dominates"
         lines.append(

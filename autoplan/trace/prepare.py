@@ -231,7 +231,7 @@ def _failing_module(step: StepModule, error: Exception) -> str:
     if found == MODEL:
         return f"the model ({type(step.get_submodule(MODEL)).__name__})"
     if not found or found.startswith(CAPTURED):
-        return "the loss or a metric"
+        return "the loss or a metric, called as f(out, graph),"
     return f"{user_name(found)} ({type(step.get_submodule(found)).__name__})"
 
 

@@ -127,6 +127,7 @@ def test_an_unknown_option_is_bad_input(command) -> None:
     assert command("plan", "x.py:build", "--colour").code == 2
     assert command("run", "x.py:build", "--epochs", "0").code == 2
     assert command("plan", "x.py:build", "--objective", "beauty").code == 2
+    assert command("plan", "x.py:build", "--strategy", "pipelines").code == 2
 
 
 def test_a_plan_that_is_not_there_is_bad_input(api, command, file) -> None:
@@ -142,3 +143,38 @@ def test_a_file_that_is_no_plan_is_bad_input(command, tmp_path: Path) -> None:
     done = command("explain", path)
     assert done.code == 2
     assert "plan of version None" in done.err
+
+
+@pytest.mark.parametrize(("name", "option"), [("plan", "--save"), ("run", "--save-weights")])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    api, command, file, tmp_path: Path, name, option
+) -> None:
+    for path, why in ((tmp_path / "nowhere" / "x", "there is no folder"), (tmp_path, "a folder")):
+        done = command(name, file, option, path)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"autoplan: {option} {path}: ")
+        assert why in done.err
+    assert api.calls == []
+
+
+@pytest.mark.parametrize("name", ["run", "verify"])
+def test_a_saved_plan_and_what_it_decides_exclude_each_other(
+    api, command, file, tmp_path: Path, name
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(data_plan().to_json(), encoding="utf-8")
+    done = command(name, file, "--plan", path, "--devices", "2xcpu")
+    assert done.code == 2
+    assert "--plan and --devices exclude each other" in done.err
+
+
+def test_run_says_on_stderr_what_it_chose(api, command, file) -> None:
+    done = command("run", file, "--epochs", "1")
+    assert "single on 1 of 2 devices (2xcpu)" in done.err
+    assert "chosen for the least predicted step time" in done.err
+
+
+def test_a_name_without_data_is_bad_input(api, command) -> None:
+    done = command("demo", "--name", "CiteSeer")
+    assert (done.code, done.out) == (2, "")
+    assert "--name CiteSeer names a graph of --data" in done.err

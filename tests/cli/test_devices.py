@@ -52,7 +52,7 @@ def test_one_profile_is_found_by_any_of_its_names(command, no_gpu, name: str) ->
     [
         ("H1000", "did you mean h100"),
         ("nvidia h20", "did you mean NVIDIA H200"),
-        ("abacus", "Known are cpu, "),
+        ("abacus", "known are cpu, "),
         ("cuda", "cuda:0 is not in this machine"),
     ],
 )

@@ -74,7 +74,7 @@ def test_another_graph_or_model_is_refused(tmp_path: Path) -> None:
     wider.edge_weight = torch.rand(260)
     with pytest.raises(PlanError, match="attributes were others"):
         plan.predict(GCN(8, 12, 2, 4), wider)
-    with pytest.raises(PlanError, match="another program"):
+    with pytest.raises(PlanError, match=r"another program.*Plan\.load\(path, loss="):
         plan.predict(GAT(8, 12, 2, 4), graph)
     relabelled = graph.clone()
     relabelled.y = (graph.y + 1) % 4
@@ -94,3 +94,10 @@ def test_metrics_that_cannot_be_recorded_are_refused_on_workers() -> None:
     alone = autoplan.optimize(model, graph, "cpu")
     result = alone.train(model, graph, epochs=1, metrics={"hits": by_numpy}, progress=False)
     assert 0 <= result.metrics["hits"] <= 1
+
+
+def test_what_is_no_plan_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"other\.json: "):
+        autoplan.Plan.load(path)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from autoplan.plan import Alternative, PlanData
-from autoplan.report.text import WIDTH, against, explain
+from autoplan.report.text import WIDTH, against, explain, wrapped
 from tests.report.plans import data_plan, single_plan
 
 
@@ -39,7 +39,7 @@ def test_a_forced_plan_says_that_one_device_is_faster_and_by_how_much() -> None:
 def test_a_plan_chosen_by_price_compares_itself_with_every_rival() -> None:
     lines = section(explain(single_plan()), "Plan")
     assert lines == [
-        "single on 1 device (2xcpu): exact, at most 2.0 % from the best",
+        "single on 1 of 2 devices (2xcpu): exact, at most 2.0 % from the best",
         "chosen for the least predicted step time of 2 priced candidates",
         "one device is 2.1 times as fast: data on 2 would take 2.50 ms against 1.20 ms a step",
         "the search was stopped by the clock: another run may plan differently",
@@ -77,8 +77,19 @@ def test_every_candidate_is_listed_with_its_price_or_its_reason() -> None:
 def test_what_dominates_a_step_is_named() -> None:
     lines = section(explain(data_plan()), "Predicted step")
     assert "communicating 1.50 ms (60 %): communication dominates" in lines[1]
+
+
+def test_one_device_has_nothing_to_share_its_time_with() -> None:
     lines = section(explain(single_plan()), "Predicted step")
-    assert lines[1].endswith("computing dominates")
+    assert [line.split()[0] for line in lines] == ["time", "memory"]
+
+
+def test_a_long_sentence_is_wrapped_between_words() -> None:
+    sentence = "relative errors: gradients 5.6e-16 (worst: first.lin.weight), " * 4
+    lines = wrapped(sentence).splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= WIDTH
+    assert " ".join(lines) == sentence.strip()
 
 
 def test_communication_adds_up_to_the_predicted_total() -> None:
@@ -90,7 +101,7 @@ def test_communication_adds_up_to_the_predicted_total() -> None:
 
 
 def test_memory_has_a_column_for_every_rank_and_the_peak_is_their_sum() -> None:
-    lines = section(explain(data_plan()), "Memory per device")
+    lines = section(explain(data_plan()), "Memory per device, at its peak")
     assert lines[0].split() == ["rank", "0", "rank", "1"]
     assert row(lines, "peak") == [c for c in row(lines, "peak") if c.strip() == "196 KiB"]
     assert "capacity" in lines[-2]
@@ -98,7 +109,7 @@ def test_memory_has_a_column_for_every_rank_and_the_peak_is_their_sum() -> None:
 
 def test_many_ranks_are_summed_up() -> None:
     text = explain(data_plan(ranks=64))
-    assert section(text, "Memory per device")[0].split() == ["least", "mean", "most"]
+    assert section(text, "Memory per device, at its peak")[0].split() == ["least", "mean", "most"]
     assert row(section(text, "Partition"), "halo nodes")[0].strip() == "60"
 
 
