@@ -22,9 +22,9 @@ from autoplan.execute.train import TrainResult, combine
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.torch_internals import tree_flatten, tree_unflatten
 from autoplan.trace.copies import size_lazy
-from autoplan.trace.exclusive import EXCLUSIVE
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.step_module import own_values
 

@@ -18,7 +18,6 @@ first all-reduce one int64.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from autoplan.program import noise
 from autoplan.program.aten import bound_arguments, resolve
 from autoplan.program.context import RankContext
 from autoplan.program.exchange import all_reduce
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.torch_internals import schema
 
 _MEAN, _SUM = 1, 2
@@ -217,9 +217,6 @@ def keyed_bernoulli(context: RankContext, info: KernelInfo, *args: Any, **kwargs
     return tensor.copy_(kept) if in_place else kept.to(tensor.dtype)
 
 
-_GLOBAL_GENERATOR = threading.Lock()
-
-
 def seeded_random(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
     """A random op run whole on every rank, from a generator seeded by (seed, step, op).
 
@@ -234,7 +231,7 @@ def seeded_random(context: RankContext, info: KernelInfo, *args: Any, **kwargs: 
         return with_generator(*args, **{**kwargs, "generator": made})
     devices = [device] if device.type == "cuda" else []
     # ranks that are threads share torch's generator
-    with _GLOBAL_GENERATOR, torch.random.fork_rng(devices):
+    with EXCLUSIVE, torch.random.fork_rng(devices):
         torch.manual_seed(noise.stream(context.seed, context.step, info.op) >> 1)
         return operator(*args, **kwargs)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from autoplan.errors import TraceError
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.torch_internals import has_gradient_hooks
 
 
@@ -21,7 +22,7 @@ def random_state_kept() -> Iterator[None]:
     """Put torch's (of the CPU, where copies live), NumPy's and Python's global random state back at the end."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
-        with torch.random.fork_rng(devices=[]):
+        with EXCLUSIVE, torch.random.fork_rng(devices=[]):
             yield
     finally:
         np.random.set_state(numpy_state)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from autoplan.errors import GuardError, TraceError
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Program
 from autoplan.program.structure import clone_tensors
 from autoplan.program.torch_internals import has_backward_hooks, import_compiler
@@ -164,7 +165,7 @@ def _generators_kept() -> Iterator[None]:
     python = random.getstate()
     numpy = np.random.get_state()  # the user's code may draw from it
     try:
-        with torch.random.fork_rng():
+        with EXCLUSIVE, torch.random.fork_rng():
             yield
     finally:
         random.setstate(python)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Expression, OpStep, Sample
 from autoplan.program.torch_internals import tree_leaves, tree_unflatten
 
@@ -70,6 +71,7 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
         return tensor
 
     with (
+        EXCLUSIVE,
         torch.random.fork_rng(devices=[]),
         torch.enable_grad(),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Program
 from autoplan.trace.copies import random_state_kept
 from autoplan.trace.core import generalise_module
-from autoplan.trace.exclusive import EXCLUSIVE
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.prepare import Metrics, prepare_step
 from autoplan.trace.schema import GraphSchema

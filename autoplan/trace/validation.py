@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from autoplan.program.binding import bind
+from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Program
 from autoplan.program.modes import portable
 from autoplan.program.structure import clone_tensors, leaves
 from autoplan.program.torch_internals import tree_leaves
-from autoplan.trace.exclusive import EXCLUSIVE
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.places import RefusalError
 
