@@ -85,18 +85,13 @@ def test_loss_curves_agree_in_float32(cora: Data) -> None:
         assert worst(alone, curve) <= 1e-4, workers
 
 
-def test_loss_curves_agree_with_dropout(cora: Data) -> None:
-    alone, _ = losses(cora, 1, dropout=0.5, dtype=torch.float64, epochs=20)
+def test_dropout_draws_alike_and_accuracy_is_that_of_one_process(cora: Data) -> None:
+    alone, accuracy_alone = losses(cora, 1, dropout=0.5, dtype=torch.float64, epochs=200)
+    assert accuracy_alone >= 0.80
     for workers in (2, 3, 4):
-        curve, _ = losses(cora, workers, dropout=0.5, dtype=torch.float64, epochs=20)
-        assert worst(alone, curve) <= 1e-9, workers
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_accuracy(cora: Data, workers: int) -> None:
-    _, test_accuracy = losses(cora, workers, dropout=0.5, dtype=torch.float32, epochs=200)
-
-    assert test_accuracy >= 0.80
+        curve, test_accuracy = losses(cora, workers, dropout=0.5, dtype=torch.float64, epochs=200)
+        assert worst(alone[:20], curve[:20]) <= 1e-9, workers
+        assert test_accuracy >= 0.80, workers
 
 
 def test_the_bare_call_trains(cora: Data) -> None:
