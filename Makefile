@@ -35,7 +35,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 accept: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.accept $(if $(ISSUE),--issue $(ISSUE))

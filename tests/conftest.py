@@ -17,6 +17,11 @@ os.environ["MKL_NUM_THREADS"] = "1"
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long tests first, so that no process is left with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
     """Seeds Python, NumPy and, where a test's module has imported it, torch."""

@@ -21,6 +21,7 @@ def example(repository: Path, name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_gcn_digits(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example(repository, "gcn_digits").main(epochs=60)
     out = capsys.readouterr().out
@@ -30,6 +31,7 @@ def test_gcn_digits(repository: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert float(found[1]) > 0.9
 
 
+@pytest.mark.long
 def test_gcn_cora(
     repository: Path,
     data_directory: Path,
