@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from autoplan.opgraph import Axis, State
 
@@ -28,7 +29,8 @@ class PartitionStats:
     """One partition of one graph, measured.
 
     Attributes:
-        parts: number of ranks; method: ``metis``, ``given`` or ``single``; seed: what it was made with.
+        parts: number of ranks (of a pipeline: replicas times micro-batches); method: ``metis``, ``given``, ``single`` or
+            ``closed`` (whole graphs or connected components: nothing is cut, no halo); seed: what it was made with.
         cut_edges: edges whose ends have different owners.
         shards: one entry per rank.
     """
@@ -39,6 +41,11 @@ class PartitionStats:
     cut_edges: int
     shards: tuple[ShardSizes, ...]
 
+    @property
+    def closed(self) -> bool:
+        """Whether every edge and every graph lies within one part, so that rows of the graph axis have owners, too."""
+        return self.method == "closed"
+
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
@@ -48,7 +55,8 @@ class GraphStats:
         rows: by base or index axis, the rows of the whole graph.
         max_in_degree, mean_in_degree: of the nodes; isolated_nodes: neither end of any edge.
         attribute_bytes: by graph attribute.
-        partitions: by number of parts.
+        partitions: by number of parts, cut anywhere; closed: by number of parts, along whole units only.
+        units: how many graphs (or connected components) there are that no edge joins; unit: which of the two.
     """
 
     rows: Mapping[str, int]
@@ -57,6 +65,9 @@ class GraphStats:
     isolated_nodes: int
     attribute_bytes: Mapping[str, int]
     partitions: Mapping[int, PartitionStats]
+    closed: Mapping[int, PartitionStats] = field(default_factory=dict)
+    units: int = 1
+    unit: Literal["graph", "component"] = "component"
 
 
 def axis_rows(

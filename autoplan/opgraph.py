@@ -248,6 +248,7 @@ class Op:
         strategies: at least ``R``.
         differentiates: the inputs that a gradient of the loss reaches through this op. A transition has a backward when
             one of the ops that read its result differentiates it.
+        numbers: indices of earlier ops whose result, a Python number (``.item()``), it reads.
     """
 
     index: int
@@ -262,6 +263,7 @@ class Op:
     saved: tuple[str, ...]
     strategies: tuple[OpStrategy, ...]
     differentiates: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from typing import Any, Literal
 from autoplan.errors import PlanError
 from autoplan.opgraph import State
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 Strategy = Literal["single", "data", "model", "pipeline", "hybrid"]
 Status = Literal["optimal", "feasible", "heuristic"]
+Schedule = Literal["gpipe", "1f1b"]
+"""Order of a stage's micro-batches: all forward, then all backward; or one forward, one backward as soon as it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,30 @@ class MemorySheet:
 
 
 @dataclass(frozen=True, slots=True)
-class StagePlan:
-    """A contiguous part of the op order on one group of devices (ranks).
+class PlannedTransfer:
+    """A tensor that a stage sends to a later one for every micro-batch; its gradient comes back where one is needed.
 
     Attributes:
-        devices: ranks; choices: one per op; transitions: what crosses, once per step each.
+        tensor: single-assignment name; made_by: where it comes from; state: that it travels in.
+        target: the stage that it is sent to.
+        forward_bytes: of one step, per rank of the sending stage; backward_bytes: per rank of the target stage.
+    """
+
+    tensor: str
+    made_by: str
+    state: State
+    target: int
+    forward_bytes: tuple[int, ...]
+    backward_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A part of the ops on one group of devices (ranks); what an op reads is made in its own or an earlier stage.
+
+    Attributes:
+        devices: ranks; choices: one per op of the stage; transitions: between states, once per step (and micro-batch) each.
+        sends: tensors that later stages read, in program order.
         inputs: graph attributes and the states they are loaded in.
         parameters, buffers, attributes: the model's own names of what every rank of the stage holds; attributes are
             plain tensors that are neither.
@@ -123,6 +144,37 @@ class StagePlan:
     buffers: tuple[str, ...]
     attributes: tuple[str, ...]
     memory: tuple[MemorySheet, ...]
+    sends: tuple[PlannedTransfer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineUse:
+    """How stages work together; replica r of stage s runs on rank ``stages[s].devices[r]``.
+
+    Attributes:
+        schedule: order of the micro-batches; micro_batches: of each replica; replicas: of the whole pipeline.
+        bubble: predicted share of the step in which a device waits, mean over the devices.
+    """
+
+    schedule: Schedule
+    micro_batches: int
+    replicas: int
+    bubble: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUse:
+    """What one step is made of where the data is many graphs (or one graph of many components).
+
+    Attributes:
+        unit: what is never cut; units: how many there are; batch_size: how many make a step (the last may have fewer).
+        steps_per_epoch: steps in which each unit is used once.
+    """
+
+    unit: Literal["graph", "component"]
+    units: int
+    batch_size: int
+    steps_per_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +254,8 @@ class PlanData:
     devices: tuple[DeviceUse, ...]
     graph_rows: tuple[tuple[str, int], ...]
     partition: PartitionUse | None
+    batch: BatchUse | None
+    pipeline: PipelineUse | None
     stages: tuple[StagePlan, ...]
     predicted: Prediction
     alternatives: tuple[Alternative, ...]

@@ -86,6 +86,8 @@ def make_plan(
         devices=device_uses(best, cluster),
         graph_rows=tuple(sorted(measured.schema.rows.items())),
         partition=partition_use(best, measured.stats),
+        batch=None,
+        pipeline=None,
         stages=(stage,),
         predicted=best.prediction,
         alternatives=alternatives(result),

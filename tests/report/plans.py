@@ -79,6 +79,8 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         partition=PartitionUse(
             "metis", ranks, 0, 120, (900,) * ranks, (60,) * ranks, (4500,) * ranks
         ),
+        batch=None,
+        pipeline=None,
         stages=(stage,),
         predicted=Prediction(
             step_seconds=Range(2.5e-3, 2e-3, 4e-3),
@@ -123,6 +125,8 @@ def single_plan() -> PlanData:
         devices=(DeviceUse(0, "cpu", "cpu", 0, None, "cpu", 0),),
         graph_rows=(("edge", 500), ("node", 100)),
         partition=None,
+        batch=None,
+        pipeline=None,
         stages=(stage,),
         predicted=Prediction(
             step_seconds=Range(1.2e-3, 1e-3, 2e-3),
