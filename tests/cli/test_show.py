@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from autoplan.plan import PlanData
+from autoplan.plan import PLAN_VERSION, PlanData
 from autoplan.report.parts import Part
 from autoplan.report.text import explain
 from tests.cli.fresh import without_torch
@@ -50,7 +50,7 @@ def _half(text: str) -> bytes:
 
 
 def _newer(text: str) -> bytes:
-    return text.replace('"version": 1', '"version": 7', 1).encode()
+    return text.replace(f'"version": {PLAN_VERSION}', '"version": 7', 1).encode()
 
 
 def _one_rank_less(text: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoplan.plan import (
+    PLAN_VERSION,
     Alternative,
     DeviceUse,
     Fingerprints,
@@ -60,7 +61,7 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         memory=tuple(sheet() for _ in range(ranks)),
     )
     return PlanData(
-        version=1,
+        version=PLAN_VERSION,
         autoplan_version="0.1.0",
         strategy="data",
         forced=forced,
@@ -108,7 +109,7 @@ def single_plan() -> PlanData:
         memory=(sheet(2),),
     )
     return PlanData(
-        version=1,
+        version=PLAN_VERSION,
         autoplan_version="0.1.0",
         strategy="single",
         forced=False,
