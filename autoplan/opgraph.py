@@ -165,6 +165,8 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 SUMMED_BYTES: Mapping[str, int] = {**DTYPE_BYTES, "bfloat16": 4, "int16": 4}
 """Bytes of an element in an all-reduce: sums of these types travel, and are added, in a type twice as wide."""
+DRAWING = frozenset({"keyed_bernoulli"})
+"""Kernels whose random draws are keyed by the rows of the op's first input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +278,7 @@ class OpGraph:
         training: recorded in training mode.
         generality: ``general`` for any graph size, or ``concrete`` with the ``reason``.
         single_only: why no strategy may rewrite this program (an opaque Python function), or None.
+        inseparable: groups of op indices that no cut may separate (see `stages.together`, which merges them).
     """
 
     ops: tuple[Op, ...]
@@ -287,6 +290,7 @@ class OpGraph:
     generality: Literal["general", "concrete"] = "general"
     reason: str | None = None
     single_only: str | None = None
+    inseparable: tuple[tuple[int, ...], ...] = ()
 
     @property
     def unknown_ops(self) -> tuple[Op, ...]:

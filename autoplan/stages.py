@@ -7,10 +7,12 @@ a later stage reads crosses: activations, skips, integers, masks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from autoplan.opgraph import OpGraph, OpStrategy, State
+from autoplan.errors import PlanError
+from autoplan.opgraph import DRAWING, Op, OpGraph, OpStrategy, State
+from autoplan.states import sharded_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,123 @@ def strategies_of(graph: OpGraph, choices: Mapping[int, str]) -> dict[int, OpStr
     }
 
 
+def together(graph: OpGraph) -> tuple[frozenset[int], ...]:
+    """Groups of ops (by index, two or more each, disjoint) that no cut may separate, in program order.
+
+    - Ops that touch a storage that is written in place, from its maker to its last writer: what a later stage has is a copy
+      of what the storage holds at the end. All readers, too, where views of it are read under other names afterwards.
+    - Ops that read or write a buffer that is written (running statistics), until its last write.
+    - Ops that read the memory layout of a tensor; makers and readers of sparse tensors; ops that read a size that only
+      another op's result tells.
+    - All ops, where no strategy may rewrite the program.
+    """
+    if graph.single_only is not None:
+        every = frozenset(op.index for op in graph.ops)
+        return (every,) if len(every) > 1 else ()
+    group_of: dict[int, set[int]] = {}
+    for group in (*graph.inseparable, *_written(graph)):
+        merged = set(group).union(*(group_of.get(op, {op}) for op in group))
+        group_of.update(dict.fromkeys(merged, merged))
+    found = {min(group): frozenset(group) for group in group_of.values() if len(group) > 1}
+    return tuple(found[first] for first in sorted(found))
+
+
+def _written(graph: OpGraph) -> Iterable[tuple[int, ...]]:
+    """Per value with a later version (``v5.1``), the ops that touch it until the last version is made."""
+    touched: dict[str, list[int]] = {}
+    last_write: dict[str, int] = {}
+    for op in graph.ops:
+        values = dict.fromkeys(name.partition(".")[0] for name in (*op.inputs, *op.outputs))
+        for value in values:
+            touched.setdefault(value, []).append(op.index)
+        last_write.update((n.partition(".")[0], op.index) for n in op.outputs if "." in n)
+    for value, last in last_write.items():
+        yield tuple(index for index in touched[value] if index <= last)
+
+
+def check_stages(graph: OpGraph, stage_of: Mapping[int, int]) -> None:
+    """Holds a stage assignment to the rules: complete, monotone, no group of `together` cut.
+
+    Raises:
+        PlanError: an op without a stage, a stage without ops, an op that reads what a later stage makes, or ops in two
+            stages that must be in one (both ops named).
+    """
+    missing = [op for op in graph.ops if op.index not in stage_of]
+    if missing:
+        raise PlanError(f"{_named(missing[0])} has no stage; plan again")
+    used = {stage_of[op.index] for op in graph.ops}
+    if used != set(range(len(used))):
+        raise PlanError(
+            f"ops are in stages {sorted(used)}; stages are numbered from 0 and each has an op"
+        )
+    monotone(graph, stage_of)
+    by_index = {op.index: op for op in graph.ops}
+    for group in together(graph):
+        first = min(group)
+        for other in sorted(group):
+            if stage_of[other] != stage_of[first]:
+                raise PlanError(
+                    f"{_named(by_index[first])} is in stage {stage_of[first]} and {_named(by_index[other])} in stage "
+                    f"{stage_of[other]}, but they share memory that is written; cut elsewhere"
+                )
+
+
+def monotone(graph: OpGraph, stage_of: Mapping[int, int]) -> None:
+    """Checks that what an op reads is made in its own or an earlier stage.
+
+    Raises:
+        PlanError: naming the op that reads and the op that makes.
+    """
+    maker: dict[str, Op] = {}
+    by_index: dict[int, Op] = {}
+    for op in graph.ops:
+        read = [maker[name] for name in op.inputs if name in maker]
+        read += [by_index[number] for number in op.numbers]
+        for made in read:
+            if stage_of[made.index] > stage_of[op.index]:
+                raise PlanError(
+                    f"{_named(op)} is in stage {stage_of[op.index]} and reads what {_named(made)} makes in the later "
+                    f"stage {stage_of[made.index]}; an op's stage is at least that of all it reads from"
+                )
+        by_index[op.index] = op
+        maker.update((name, op) for name in op.outputs)
+
+
+def _named(op: Op) -> str:
+    return f"op {op.index} {op.name} in {op.module or 'the model'} ({op.where})"
+
+
+def reads(graph: OpGraph) -> dict[int, tuple[str, ...]]:
+    """By op index, the tensors that an op needs where it runs, once each.
+
+    Its inputs, those that its numbers are read from, and the masks of the ``select`` axes whose rows its random draws are
+    keyed by.
+    """
+    inputs_of = {op.index: op.inputs for op in graph.ops}
+    found: dict[int, tuple[str, ...]] = {}
+    for op in graph.ops:
+        read = [name for number in op.numbers for name in inputs_of[number]]
+        draws = any(strategy.kernel in DRAWING for strategy in op.strategies)
+        axis = (
+            sharded_axis(graph.tensors[op.inputs[0]], graph.axes) if draws and op.inputs else None
+        )
+        masks = masks_of(graph, axis) if axis is not None else ()
+        found[op.index] = tuple(dict.fromkeys((*op.inputs, *read, *masks)))
+    return found
+
+
+def masks_of(graph: OpGraph, axis: str) -> tuple[str, ...]:
+    """The tensors that tell which rows an axis has: masks of the ``select`` axes that it is made of."""
+    about = graph.axes[axis]
+    own = (mask_of(axis),) if about.kind == "select" else ()
+    return (*own, *(mask for part in about.parts for mask in masks_of(graph, part)))
+
+
+def mask_of(axis: str) -> str:
+    """``v12`` for ``select(v12)``."""
+    return axis.removeprefix("select(").removesuffix(")")
+
+
 def crossings(
     graph: OpGraph, choices: Mapping[int, str], stage_of: Mapping[int, int]
 ) -> tuple[Crossing, ...]:
@@ -51,20 +170,60 @@ def crossings(
     strategies = strategies_of(graph, choices)
     made: dict[str, tuple[int, State]] = {}
     found: dict[tuple[str, int], Crossing] = {}
-    inputs_of = {op.index: op.inputs for op in graph.ops}
+    needed = reads(graph)
     for op in graph.ops:
         stage = stage_of[op.index]
-        # a number read from a tensor is read again where it is needed
-        read = [name for number in op.numbers for name in inputs_of[number]]
-        for name in dict.fromkeys((*op.inputs, *read)):
-            if name not in made or made[name][0] == stage:
-                continue
-            source, state = made[name]
-            before = found.get((name, stage))
-            gradient = name in op.differentiates or (before is not None and before.gradient)
-            found[name, stage] = Crossing(name, state, source, stage, gradient)
+        for name in needed[op.index]:
+            _add(found, graph, made, name, stage, name in op.differentiates)
         strategy = strategies[op.index]
         for name, state in zip(op.outputs, strategy.outputs, strict=True):
             made[name] = (stage, state)
+    for name in graph.outputs:
+        # the rows of what is returned are told apart by their keys
+        axis = sharded_axis(graph.tensors[name], graph.axes)
+        if name in made and made[name][1] == "O" and axis is not None:
+            for mask in masks_of(graph, axis):
+                _add(found, graph, made, mask, made[name][0], False)
     order = {name: position for position, name in enumerate(made)}
     return tuple(sorted(found.values(), key=lambda c: (order[c.tensor], c.target)))
+
+
+def _add(
+    found: dict[tuple[str, int], Crossing],
+    graph: OpGraph,
+    made: Mapping[str, tuple[int, State]],
+    name: str,
+    stage: int,
+    gradient: bool,
+) -> None:
+    """Notes that a stage needs a tensor, if an earlier one makes it."""
+    if name not in made or made[name][0] == stage:
+        return
+    source, state = made[name]
+    before = found.get((name, stage))
+    wanted = graph.tensors[name].requires_grad and gradient
+    wanted = wanted or (before is not None and before.gradient)
+    found[name, stage] = Crossing(name, state, source, stage, wanted)
+
+
+def unknown_axes(graph: OpGraph, names: Collection[str]) -> tuple[str, ...]:
+    """The axes along these tensors' dimensions whose rows only the sender knows, once each, in order.
+
+    Rows of ``select`` and ``other`` axes depend on data: a message that holds such tensors begins with one int64 for each
+    of these axes. All other rows follow from the graph's.
+    """
+    found: dict[str, None] = {}
+
+    def look(axis: str) -> None:
+        about = graph.axes[axis]
+        if about.kind in ("select", "other"):
+            found[axis] = None
+        elif about.kind in ("concat", "blocks"):
+            for part in about.parts:
+                look(part)
+
+    for name in names:
+        for dim in graph.tensors[name].dims:
+            if isinstance(dim, str):
+                look(dim)
+    return tuple(found)

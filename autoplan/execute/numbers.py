@@ -14,6 +14,7 @@ from autoplan.execute.source import Body, axis_text, variable
 from autoplan.opgraph import Axis, OpGraph, State
 from autoplan.program.ir import OpStep
 from autoplan.program.torch_internals import STORED_ENTRIES, schema, tree_unflatten
+from autoplan.stages import mask_of
 from autoplan.states import transitions
 
 _SIZE = re.compile(
@@ -170,11 +171,6 @@ class Numbers:
             f"the rows that tensor {tensor} selects are needed in state {state}, where the plan does not have it; "
             "choose that state for the op that makes it"
         )
-
-
-def mask_of(axis: str) -> str:
-    """``v12`` for ``select(v12)``."""
-    return axis.removeprefix("select(").removesuffix(")")
 
 
 def _state_of(axis: Axis, state: State) -> State:

@@ -17,7 +17,7 @@ from autoplan.execute.numbers import Numbers, is_shape
 from autoplan.execute.placement import Placement, place
 from autoplan.execute.source import Body
 from autoplan.execute.variables import Variables
-from autoplan.opgraph import Op, OpGraph, OpStrategy, State
+from autoplan.opgraph import DRAWING, Op, OpGraph, OpStrategy, State
 from autoplan.program.codegen import ConstantTable, format_arguments, format_test, guard_message
 from autoplan.program.ir import (
     ConstantStep,
@@ -27,7 +27,7 @@ from autoplan.program.ir import (
     Program,
     Step,
 )
-from autoplan.program.kernels import COUNTING, DRAWING, KernelInfo
+from autoplan.program.kernels import COUNTING, KernelInfo
 from autoplan.program.rank_program import RankOutput, RankProgram
 from autoplan.program.torch_internals import callable_name, operator_name
 

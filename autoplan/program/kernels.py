@@ -279,6 +279,3 @@ KERNELS: Mapping[str, Kernel] = {
 
 COUNTING = frozenset({"mean_over_rows", "mean_loss", "sync_batch_norm"})
 """Kernels that read `KernelInfo.rows`."""
-
-DRAWING = frozenset({"keyed_bernoulli"})
-"""Kernels that read `KernelInfo.keys`."""

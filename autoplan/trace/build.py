@@ -23,6 +23,7 @@ from autoplan.program.ir import ConstantStep, Expression, GuardStep, OpStep, Pro
 from autoplan.trace import alias
 from autoplan.trace.backward import OpFlow, with_gradients
 from autoplan.trace.gradients import Flow, flow_of
+from autoplan.trace.inseparable import inseparable, numbers_read
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
@@ -239,16 +240,20 @@ class _Builder:
         )
         loss = outputs[0] if has_loss and training and outputs else None
         ops, tensors = with_gradients(self.flows, self.tensors, loss, self.alias, self.whole_only)
+        numbers = numbers_read(self.program)
+        ops = tuple(replace(op, numbers=numbers.get(op.index, ())) for op in ops)
+        axes = dict(self.axes.axes)
         return OpGraph(
             ops,
             tensors,
-            dict(self.axes.axes),
+            axes,
             outputs,
             has_loss,
             training,
             generality,
             reason,
             self.single_only,
+            inseparable(self.program, ops, tensors, axes, self.whole_only),
         )
 
     def _wanting(self, step: OpStep) -> frozenset[str]:
