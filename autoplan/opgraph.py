@@ -18,8 +18,8 @@ State = Literal["R", "O", "H", "S"]
 """How a tensor lies on a group (DESIGN 4): replicated, owned rows, owned + halo rows, partial sum."""
 
 Role = Literal["node", "edge", "graph", "feature", "const"]
-NODE, EDGE = "node", "edge"
-"""Names of the base axes of a homogeneous graph."""
+NODE, EDGE, GRAPH = "node", "edge", "graph"
+"""Names of the base axes of a homogeneous graph; ``graph`` counts the graphs of a batch of several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 
 from autoplan.execute.lockstep import StepResult, in_order, run_lockstep
 from autoplan.execute.rewrite import rank_program
-from autoplan.opgraph import NODE, Op, OpGraph, TensorMeta
+from autoplan.opgraph import GRAPH, NODE, Op, OpGraph, TensorMeta
 from autoplan.partition.halo import Shard, build_shards
 from autoplan.program.ir import Program
 from autoplan.states import sharded_axis
@@ -151,6 +151,8 @@ def _whole(shard: Shard, attributes: Mapping[str, torch.Tensor]) -> Shard:
         index_rows={axis: rows[axis] for axis in shard.index_rows},
         index_values={},
         owned_counts={axis: np.array([count]) for axis, count in counts.items()},
+        graph_rows=rows.get(GRAPH),
+        graphs=shard.graphs,
     )
 
 

@@ -2,7 +2,8 @@
 
 A node lives with its owner, an edge with the owner of its destination, a row of an attribute that lists nodes with the
 owner of the listed node. A rank reads the source ends of its edges; those that others own are its halo. Send lists
-answer the receivers' requests, so directed graphs are right from both sides.
+answer the receivers' requests, so directed graphs are right from both sides. Rows per graph have owners in closed
+partitions only (`partition.closed`); others do not cut that axis.
 
 Letters: N nodes, E edges of one axis, P ranks, r a rank that reads, o a rank that owns.
 """
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from autoplan.errors import PlanError
 from autoplan.graphstats import ShardSizes
-from autoplan.opgraph import NODE
+from autoplan.opgraph import GRAPH, NODE
 
 IntArray = NDArray[np.int64]
 
@@ -42,6 +43,9 @@ class Shard:
         index_rows: by index axis, [k] global positions of the owned entries, ascending.
         index_values: by index axis, [k] local numbers of the nodes they list (always owned).
         owned_counts: by axis, [P] rows that every rank owns; their sum is the axis's global size.
+        graph_rows: [g] global numbers of the owned graphs, ascending; None where the partition does not cut that axis.
+        graphs: number of all graphs, 0 where the nodes are not grouped into graphs.
+        closed: no edge and no graph is cut: there is no halo.
     """
 
     rank: int
@@ -56,11 +60,16 @@ class Shard:
     index_rows: Mapping[str, IntArray]
     index_values: Mapping[str, IntArray]
     owned_counts: Mapping[str, IntArray]
+    graph_rows: IntArray | None = None
+    graphs: int = 0
+    closed: bool = False
 
     def rows(self, axis: str) -> IntArray:
         """Global positions of the rows this rank owns along an axis. Raises KeyError for an axis it does not know."""
         if axis == NODE:
             return self.owned_nodes
+        if axis == GRAPH and self.graph_rows is not None:
+            return self.graph_rows
         return self.edge_rows[axis] if axis in self.edge_rows else self.index_rows[axis]
 
     @property
@@ -157,6 +166,9 @@ def build_shards(
     index_attributes: Mapping[str, NDArray[np.integer]],
     *,
     parts: int | None = None,
+    closed: bool = False,
+    graph_owner: NDArray[np.integer] | None = None,
+    graphs: int = 0,
 ) -> tuple[Shard, ...]:
     """Cuts a graph into one shard per rank.
 
@@ -165,12 +177,21 @@ def build_shards(
         edge_indices: by edge axis (``edge``, ``edge:ATTRIBUTE``), [2, E] global node numbers, source first.
         index_attributes: by index axis (``index:ATTRIBUTE``), [K] global numbers of the listed nodes.
         parts: number of ranks; by default the highest owner plus one. Ranks may own nothing.
+        closed: the partition is to be a closed one.
+        graph_owner: of a closed partition, [B] the rank that owns each graph, where the nodes are grouped into graphs.
+        graphs: B, for a partition that is not closed; its ranks know the number and own none.
 
     Raises:
-        PlanError: an owner, an end of an edge or a listed node that does not exist.
+        PlanError: an owner, an end of an edge or a listed node that does not exist, or an edge that a closed partition
+            cuts.
     """
     ownership = order_by_owner(owner, parts)
     halos = find_halos(ownership, edge_indices)
+    if closed and len(halos.nodes):
+        raise PlanError(
+            f"node {int(halos.nodes[0])} is read by rank {int(halos.reader[0])} and owned by rank {int(halos.owner[0])}: "
+            "an edge joins two parts of a closed partition; pack whole units (partition.closed)"
+        )
     ranks = range(ownership.parts)
     counts = {NODE: np.diff(ownership.start)}
 
@@ -183,6 +204,14 @@ def build_shards(
     for axis, values in index_attributes.items():
         listed[axis] = _local_entries(ownership, axis, np.asarray(values))
         counts[axis] = np.array([len(rows) for rows in listed[axis][0]], dtype=np.int64)
+
+    graph_rows: list[IntArray | None] = [None] * ownership.parts
+    if graph_owner is not None:
+        by_graph = order_by_owner(graph_owner, ownership.parts)
+        bounds = itertools.pairwise(by_graph.start)
+        graph_rows = [by_graph.nodes[a:b].copy() for a, b in bounds]
+        counts[GRAPH] = np.diff(by_graph.start)
+        graphs = len(by_graph.nodes)
 
     send_rows, send_counts = _answers(ownership, halos)
     recv_counts = send_counts.T
@@ -200,6 +229,9 @@ def build_shards(
             index_rows={axis: rows[rank] for axis, (rows, _) in listed.items()},
             index_values={axis: values[rank] for axis, (_, values) in listed.items()},
             owned_counts=counts,
+            graph_rows=graph_rows[rank],
+            graphs=graphs,
+            closed=closed,
         )
         for rank in ranks
     )

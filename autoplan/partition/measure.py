@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.graphstats import GraphStats, PartitionStats, ShardSizes
-from autoplan.opgraph import EDGE, NODE
+from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.partition.closed import Units
 from autoplan.partition.halo import check_nodes, find_halos, order_by_owner
 
 
@@ -20,6 +21,7 @@ def measure(
     parts: int | None = None,
     method: str = "metis",
     seed: int = 0,
+    graph_owner: NDArray[np.integer] | None = None,
 ) -> PartitionStats:
     """Sizes of the shards that `halo.build_shards` would make, without making them.
 
@@ -28,8 +30,9 @@ def measure(
         edge_indices: by edge axis, [2, E] global node numbers, source first.
         index_attributes: by index axis, [K] global numbers of the listed nodes.
         parts: number of ranks; by default the highest owner plus one.
-        method: ``metis``, ``given`` or ``single``; kept for the plan.
+        method: ``metis``, ``given``, ``single`` or ``closed``; kept for the plan.
         seed: what it was made with; kept for the plan.
+        graph_owner: of a closed partition, [B] the rank that owns each graph, where the nodes are grouped into graphs.
 
     Raises:
         PlanError: an owner, an end of an edge or a listed node that does not exist.
@@ -46,6 +49,8 @@ def measure(
     for axis, values in (index_attributes or {}).items():
         check_nodes(axis, np.asarray(values), len(ranks))
         rows[axis] = np.bincount(ranks[values], minlength=ownership.parts)
+    if graph_owner is not None:
+        rows[GRAPH] = np.bincount(graph_owner, minlength=ownership.parts)
     halo_rows = np.diff(halos.start)
     sent_rows = np.bincount(halos.owner, minlength=ownership.parts)
     shards = tuple(
@@ -66,6 +71,9 @@ def graph_stats(
     *,
     attribute_bytes: Mapping[str, int] | None = None,
     partitions: Mapping[int, PartitionStats] | None = None,
+    closed: Mapping[int, PartitionStats] | None = None,
+    units: Units | None = None,
+    graphs: int = 0,
 ) -> GraphStats:
     """Sizes of a graph. Degrees are those of the primary edges (axis ``edge``), isolated nodes those of no axis.
 
@@ -75,6 +83,9 @@ def graph_stats(
         index_attributes: by index axis, [K] numbers of the listed nodes.
         attribute_bytes: by graph attribute.
         partitions: by number of parts; one part is added where it is missing.
+        closed: closed partitions, by number of parts.
+        units: what is never cut there; by default one component.
+        graphs: number of graphs that the nodes are grouped into, 0: none.
 
     Raises:
         PlanError: an end of an edge or a listed node that does not exist.
@@ -87,6 +98,8 @@ def graph_stats(
         touched[np.asarray(edge_index).ravel()] = True
     for axis, values in (index_attributes or {}).items():
         rows[axis] = len(values)
+    if graphs:
+        rows[GRAPH] = graphs
     primary = edge_indices.get(EDGE)
     destinations = np.empty(0, np.int64) if primary is None else np.asarray(primary)[1]
     in_degree = np.bincount(destinations.astype(np.int64), minlength=num_nodes)
@@ -101,4 +114,7 @@ def graph_stats(
         isolated_nodes=int(num_nodes - np.count_nonzero(touched)),
         attribute_bytes=dict(attribute_bytes or {}),
         partitions=dict(sorted(known.items())),
+        closed=dict(sorted((closed or {}).items())),
+        units=1 if units is None else units.count,
+        unit="component" if units is None else units.kind,
     )

@@ -14,7 +14,8 @@ from torch_geometric.data import Data
 from autoplan.execute.inputs import shard_inputs
 from autoplan.execute.job import RankData
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import EDGE
+from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.partition.closed import ClosedOwner, closed_owner, units_of
 from autoplan.partition.halo import IntArray, Shard, build_shards
 from autoplan.partition.measure import graph_stats, measure
 from autoplan.partition.metis import partition_nodes
@@ -31,12 +32,14 @@ class MeasuredGraph:
         schema: what its attributes are; tensors: by attribute, as they are on the graph (not copied).
         stats: sizes, and one partition for each number of parts.
         owners: by number of parts, [N] the rank that owns each node.
+        closed_owners: likewise of closed partitions, with the ranks that own each graph.
     """
 
     schema: GraphSchema
     tensors: Mapping[str, torch.Tensor]
     stats: GraphStats
     owners: Mapping[int, IntArray]
+    closed_owners: Mapping[int, ClosedOwner]
 
     @classmethod
     def of(
@@ -46,38 +49,63 @@ class MeasuredGraph:
         parts: Iterable[int],
         *,
         seed: int = 0,
+        closed_parts: Iterable[int] = (),
     ) -> MeasuredGraph:
-        """Cuts a graph with METIS and measures the parts.
+        """Cuts a graph with METIS, and along whole units, and measures the parts.
 
         Args:
             graph: of the schema.
             schema: its attributes.
             parts: numbers of parts to cut it into; 1 is always there.
             seed: of METIS.
+            closed_parts: numbers of parts of closed partitions.
         """
         tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
         edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
-        nodes = schema.rows["node"]
+        nodes, graphs = schema.rows[NODE], graph_count(schema)
         owned: dict[int, IntArray] = {1: np.zeros(nodes, dtype=np.int64)}
         partitions = {}
         for count in sorted(set(parts) - {1}):
             owned[count] = partition_nodes(edges[EDGE], nodes, count, seed=seed)
             partitions[count] = measure(owned[count], edges, listed, parts=count, seed=seed)
+        units = units_of(nodes, edges, batch_array(schema, tensors), graphs)
+        packed = {count: closed_owner(units, edges, count) for count in sorted(set(closed_parts))}
+        closed = {
+            count: measure(
+                owner.nodes,
+                edges,
+                listed,
+                parts=count,
+                method="closed",
+                graph_owner=owner.graphs,
+            )
+            for count, owner in packed.items()
+        }
         attribute_bytes = {
             name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()
         }
         stats = graph_stats(
-            nodes, edges, listed, attribute_bytes=attribute_bytes, partitions=partitions
+            nodes,
+            edges,
+            listed,
+            attribute_bytes=attribute_bytes,
+            partitions=partitions,
+            closed=closed,
+            units=units,
+            graphs=graphs,
         )
-        return cls(schema, tensors, stats, owned)
+        return cls(schema, tensors, stats, owned, packed)
 
     @property
     def fingerprint(self) -> str:
-        """Of the schema, the sizes, the edges and the listed nodes; features and labels may change."""
+        """Of the schema, the sizes, edges, listed nodes and the nodes' graphs; features and labels may change."""
         arrays = {
             **edge_arrays(self.schema, self.tensors),
             **list_arrays(self.schema, self.tensors),
         }
+        batch = batch_array(self.schema, self.tensors)
+        if batch is not None:
+            arrays["batch"] = batch
         content = digest(
             {axis: hashlib.sha256(array.tobytes()).hexdigest() for axis, array in arrays.items()}
         )
@@ -92,20 +120,57 @@ class MeasuredGraph:
         """Of what the attributes are: names, kinds, dtypes and dims, without the sizes of the graph."""
         return digest([[s.name, s.kind, s.dtype, s.dims] for s in self.schema.attributes])
 
-    def shards(self, parts: int) -> tuple[Shard, ...]:
-        """What each rank holds."""
-        return build_shards(
-            self.owners[parts],
-            edge_arrays(self.schema, self.tensors),
-            list_arrays(self.schema, self.tensors),
-            parts=parts,
+    def shards(self, parts: int, *, closed: bool = False) -> tuple[Shard, ...]:
+        """What each rank holds; ``closed``: of the closed partition. Raises KeyError where it was not asked for."""
+        return shards_of(
+            self.closed_owners[parts] if closed else self.owners[parts],
+            self.schema,
+            self.tensors,
+            parts,
         )
 
-    def rank_data(self, parts: int, wanted: Iterable[RankInput]) -> Iterator[RankData]:
+    def rank_data(
+        self, parts: int, wanted: Iterable[RankInput], *, closed: bool = False
+    ) -> Iterator[RankData]:
         """Each rank's part of the graph in turn, so that the caller need not hold them all."""
         needed = tuple(wanted)
-        for shard in self.shards(parts):
+        for shard in self.shards(parts, closed=closed):
             yield RankData(shard, shard_inputs(needed, self.tensors, shard))
+
+
+def shards_of(
+    owner: IntArray | ClosedOwner,
+    schema: GraphSchema,
+    tensors: Mapping[str, torch.Tensor],
+    parts: int,
+) -> tuple[Shard, ...]:
+    """Cuts a graph's tensors into one shard per rank.
+
+    Args:
+        owner: [N] the rank that owns each node, or a closed partition.
+        schema: the graph's.
+        tensors: by attribute.
+        parts: number of ranks; they may own nothing.
+    """
+    edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
+    if not isinstance(owner, ClosedOwner):
+        return build_shards(owner, edges, listed, parts=parts, graphs=graph_count(schema))
+    return build_shards(
+        owner.nodes, edges, listed, parts=parts, closed=True, graph_owner=owner.graphs
+    )
+
+
+def graph_count(schema: GraphSchema) -> int:
+    """How many graphs the nodes are grouped into; 0 where it is but one, which no partition of its nodes need keep whole."""
+    graphs = schema.rows.get(GRAPH, 0)
+    return graphs if graphs > 1 else 0
+
+
+def batch_array(
+    schema: GraphSchema, tensors: Mapping[str, torch.Tensor]
+) -> NDArray[np.integer] | None:
+    """[N] the graph of each node; None where there are not several."""
+    return tensors["batch"].detach().cpu().numpy() if graph_count(schema) else None
 
 
 def edge_arrays(

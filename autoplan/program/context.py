@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import NODE, State
+from autoplan.opgraph import GRAPH, NODE, State
 from autoplan.partition.halo import Shard
 from autoplan.program.communicator import Communicator, LocalCommunicator
 
@@ -34,7 +34,8 @@ class AxisRows:
     """This rank's rows of a base or index axis.
 
     Attributes:
-        name: the axis; total: its global rows; owned: how many of them are this rank's.
+        name: the axis; total: its global rows; owned: how many of them are this rank's. Of an axis that the partition does
+            not cut, all of them are every rank's.
         ids: [local] int64 global ids: owned rows ascending, then (nodes only) halo rows.
         owned_counts: owned rows of every rank, in rank order.
         gathered_ids: [total] global ids of all ranks' owned rows, rank 0's first; None until `RankContext.prepare` (or when
@@ -67,6 +68,8 @@ class RankContext:
         halo: exchange lists of the node axis.
         seed: of every random draw; step: number of the training step, which the caller advances: another step, other
             draws.
+        closed: the partition cuts no edge and no graph: owned and halo rows are the owned ones, and nothing is exchanged
+            for them.
     """
 
     communicator: Communicator
@@ -75,6 +78,7 @@ class RankContext:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     step: int = 0
+    closed: bool = False
 
     @classmethod
     def from_shard(
@@ -122,12 +126,14 @@ class RankContext:
                 ),
                 None if order is None else _tensor(order, target),
             )
+        if shard.graphs and GRAPH not in axes:
+            axes[GRAPH] = _uncut(GRAPH, shard.graphs, shard.parts, target)
         halo = HaloMap(
             send_rows=_tensor(shard.send_rows, target),
             send_counts=tuple(int(count) for count in shard.send_counts),
             recv_counts=tuple(int(count) for count in shard.recv_counts),
         )
-        return cls(communicator, axes, halo, target, seed, step)
+        return cls(communicator, axes, halo, target, seed, step, shard.closed)
 
     @classmethod
     def whole(
@@ -186,6 +192,11 @@ class RankContext:
 def _tensor(array: NDArray[np.int64], device: torch.device) -> torch.Tensor:
     """A copy: shards may be read-only memory maps, which torch would warn about."""
     return torch.tensor(np.asarray(array, dtype=np.int64), device=device)
+
+
+def _uncut(name: str, total: int, parts: int, device: torch.device) -> AxisRows:
+    ids = torch.arange(total, device=device)
+    return AxisRows(name, total, total, ids, (total,) * parts, ids, ids)
 
 
 def _with_order(rows: AxisRows, order: torch.Tensor | None) -> AxisRows:

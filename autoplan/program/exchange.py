@@ -24,8 +24,13 @@ from autoplan.program.context import AxisRows, RankContext
 
 
 def halo_exchange(context: RankContext, tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """O -> H: appends the halo rows, fetched from their owners. ``tensor`` has this rank's owned nodes along ``dim``."""
+    """O -> H: appends the halo rows, fetched from their owners; of a closed partition there are none, and nothing is sent.
+
+    ``tensor`` has this rank's owned nodes along ``dim``.
+    """
     _check_rows("halo exchange", tensor, dim, context.axes[NODE].owned)
+    if context.closed:
+        return tensor
     return _apply(_HaloExchange, context, tensor, dim, NODE)
 
 

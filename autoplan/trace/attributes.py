@@ -11,14 +11,12 @@ import torch
 from torch import Tensor
 
 from autoplan.errors import TraceError
-from autoplan.opgraph import EDGE, NODE, IndexInto
+from autoplan.opgraph import EDGE, GRAPH, NODE, IndexInto
 
 Kind = Literal["node", "edge", "graph", "index", "constant"]
 """What an attribute's rows count: nodes, edges (of any relation), graphs, entries of a list of nodes, or nothing."""
 
 KINDS = ("node", "edge", "graph", "index", "constant")
-GRAPH = "graph"
-"""Axis of per-graph values where a ``batch`` vector puts several graphs into one; it has no place in a partition."""
 
 _NODE_NAMES = frozenset({"x", "pos", "feat", "batch", "node_type", "n_id", "y", "z", "label"})
 _NODE_ROWS = frozenset({"x", "pos", "batch", "train_mask", "val_mask", "test_mask"})

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from autoplan.opgraph import EDGE, NODE
-from autoplan.trace.attributes import GRAPH, AttributeSpec
+from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.trace.attributes import AttributeSpec
 from autoplan.trace.schema import GraphSchema
 
 _SIZES = ((84, 211), (97, 310), (7, 12), (113, 404), (131, 523))

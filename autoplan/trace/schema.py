@@ -12,9 +12,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.edge_index import EdgeIndex
 
 from autoplan.errors import TraceError
-from autoplan.opgraph import EDGE, NODE, IndexInto
+from autoplan.opgraph import EDGE, GRAPH, NODE, IndexInto
 from autoplan.trace.attributes import (
-    GRAPH,
     KINDS,
     AttributeSpec,
     Kind,
