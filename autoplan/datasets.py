@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +104,85 @@ def planetoid(directory: str | Path, name: str, *, normalise: bool = True) -> Da
         val_mask=torch.from_numpy(_mask(y.shape[0] + np.arange(_PUBLIC_VALIDATION), count)),
         test_mask=torch.from_numpy(_mask(tested, count)),
     )
+
+
+def tu_graphs(path: str | Path) -> list[Data]:
+    """Graphs for classification in the text format of the TU collections (MUTAG, PROTEINS, NCI1, ...), gzipped or not.
+
+    The format: the number of graphs; then for each graph a line ``nodes label`` and for each of its nodes a line ``tag
+    neighbours first second ...``, nodes counted from 0.
+
+    Args:
+        path: of the file, ``NAME.txt`` or ``NAME.txt.gz``.
+
+    Returns:
+        For each graph ``x`` (float32 [N, tags], one column for each tag of the file, ascending), ``edge_index`` (an edge
+        from a node to each neighbour that it lists: both directions, as the files list both) and ``y`` (int64 [1], labels
+        as classes 0 to C-1, ascending).
+
+    Raises:
+        AutoplanError: the file is missing or does not have the format; names the line.
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    parsed = _tu_text(Path(path))
+    classes = {label: place for place, label in enumerate(sorted({g.label for g in parsed}))}
+    tags = sorted({tag for graph in parsed for tag in graph.tags})
+    columns = {tag: place for place, tag in enumerate(tags)}
+    graphs = []
+    for graph in parsed:
+        x = torch.zeros(len(graph.tags), len(tags))
+        x[torch.arange(len(graph.tags)), [columns[tag] for tag in graph.tags]] = 1.0
+        ends = torch.tensor([graph.sources, graph.targets], dtype=torch.int64)
+        graphs.append(Data(x=x, edge_index=ends, y=torch.tensor([classes[graph.label]])))
+    return graphs
+
+
+@dataclass(frozen=True, slots=True)
+class _TuGraph:
+    """One graph of a TU file: its label, the tag of each node, and the ends of each edge."""
+
+    label: int
+    tags: list[int]
+    sources: list[int]
+    targets: list[int]
+
+
+def _tu_text(path: Path) -> list[_TuGraph]:
+    """The graphs of a file. Raises AutoplanError."""
+    if not path.is_file():
+        raise AutoplanError(f"{path} is missing; give a TU text file such as MUTAG.txt.gz")
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        lines = iter(enumerate(file, start=1))
+
+        def numbers(least: int) -> list[int]:
+            number, line = next(lines, (0, ""))
+            try:
+                found = [int(word) for word in line.split()]
+            except ValueError:
+                found = []
+            if len(found) < least:
+                where = f"line {number}" if number else "its end"
+                raise AutoplanError(
+                    f"{path} is no TU text file: at {where} are no {least} whole numbers"
+                )
+            return found
+
+        return [_tu_graph(numbers) for _ in range(numbers(1)[0])]
+
+
+def _tu_graph(numbers: Callable[[int], list[int]]) -> _TuGraph:
+    """The next graph; ``numbers(least)`` gives the numbers of the next line, of which there must be so many."""
+    nodes, label = numbers(2)[:2]
+    graph = _TuGraph(label, [], [], [])
+    for node in range(nodes):
+        tag, count, *neighbours = numbers(2)
+        graph.tags.append(tag)
+        graph.sources.extend([node] * count)
+        graph.targets.extend(neighbours[:count])
+    return graph
 
 
 def _edges(sources: NDArray[Any], targets: NDArray[Any]) -> NDArray[np.int64]:

@@ -105,3 +105,54 @@ def test_pickles_that_would_run_code_are_refused(tmp_path):
 def test_importing_them_imports_no_torch():
     code = "import sys, autoplan.datasets; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "graphs", "nodes", "arcs", "tags", "classes"),
+    [
+        ("MUTAG", 188, 3371, 7442, 7, [63, 125]),
+        ("PROTEINS", 1113, 43471, 162088, 3, [663, 450]),
+        ("NCI1", 4110, 122747, 265506, 37, [2053, 2057]),
+    ],
+)
+def test_tu_graphs(data_directory, name, graphs, nodes, arcs, tags, classes):
+    found = datasets.tu_graphs(data_directory / "tu_graphs" / f"{name}.txt.gz")
+    assert len(found) == graphs
+    assert sum(graph.num_nodes for graph in found) == nodes
+    assert sum(graph.num_edges for graph in found) == arcs
+    assert torch.cat([graph.y for graph in found]).bincount().tolist() == classes
+    assert all(graph.y.shape == (1,) and graph.y.dtype == torch.int64 for graph in found)
+    assert all(graph.x.shape[1] == tags and bool((graph.x.sum(1) == 1).all()) for graph in found)
+    first = found[0]
+    assert first.is_undirected()
+    assert int(first.edge_index.max()) < first.num_nodes
+
+
+def test_tu_graphs_are_read_as_they_are_written(tmp_path):
+    path = tmp_path / "TWO.txt"
+    path.write_text("2\n3 7\n5 1 1\n0 2 0 2\n5 1 1\n1 -1\n0 0\n")
+    first, second = datasets.tu_graphs(path)
+    assert first.x.tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert first.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert second.edge_index.shape == (2, 0)
+    assert (first.y.item(), second.y.item()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "its end are no 1 whole"),
+        ("1\n2 0\n0 0\n", "its end are no 2"),
+        ("1\nx\n", "line 2 are no 2"),
+    ],
+)
+def test_tu_files_of_another_form_are_refused(tmp_path, text, message):
+    path = tmp_path / "BAD.txt"
+    path.write_text(text)
+    with pytest.raises(AutoplanError, match=message):
+        datasets.tu_graphs(path)
+
+
+def test_a_missing_tu_file_is_named(tmp_path):
+    with pytest.raises(AutoplanError, match=r"MUTAG\.txt\.gz is missing"):
+        datasets.tu_graphs(tmp_path / "MUTAG.txt.gz")

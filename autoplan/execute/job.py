@@ -2,7 +2,8 @@
 
 job.pkl        everything but tensors of the model and of the graph
 state.pt       initial parameters and buffers
-shard-R.pt     rank R's part of the graph; a worker opens only its own
+shard-V.pt     part V of the graph; a worker opens only those that it computes (rank R computes part R, unless the job says so)
+graphs.pt      instead of the parts, where every step has other graphs: all graphs; workers map it and read what they need
 progress.jsonl what rank 0 reports while it runs
 result-R.pt    what rank R measured; rank 0's has the trained parameters and buffers too
 """
@@ -22,31 +23,35 @@ import torch
 
 from autoplan.errors import PlanError
 from autoplan.execute.audit import IssuedCollective
+from autoplan.execute.batches import BatchOrder
 from autoplan.execute.optimizers import OptimizerSpec
-from autoplan.partition.halo import Shard
+from autoplan.partition.halo import IntArray, Shard
 from autoplan.program.rank_program import InputKey, RankProgram
 
 PROGRESS_FILE = "progress.jsonl"
+GRAPHS_FILE = "graphs.pt"
 _JOB_FILE = "job.pkl"
 _STATE_FILE = "state.pt"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainJob:
-    """A training run, the same for every rank. One epoch is one step on the whole graph.
+    """A training run, the same for every rank.
 
     Attributes:
         program: the training step; its first output is the loss.
         parameters: initial values by the model's own names, tied ones once; all that a program reads, trained or not.
         buffers: initial values of buffers and tensor attributes by name.
         optimizer: over ``program.trained``.
-        epochs: number of steps, at least 1.
+        epochs: how often everything is seen, at least 1.
         seed: of the random draws in the step.
         evaluation: a forward pass with metrics among its outputs; run after the last epoch.
         metrics: by metric name, the position of its value (one element, equal on all ranks) in the evaluation's outputs.
         evaluate_every: evaluate after every so many epochs as well.
         device: where a rank's tensors live; ``cuda`` means the card of the rank's own number.
         default_dtype: torch's default dtype while the programs run, as it was when they were recorded.
+        order: of the graphs, where a step takes some of many; None: every step takes the whole graph.
+        held: by rank, the parts of a step that it computes; None: rank R computes part R of as many as there are ranks.
     """
 
     program: RankProgram
@@ -60,6 +65,8 @@ class TrainJob:
     evaluate_every: int | None = None
     device: str = "cpu"
     default_dtype: torch.dtype = torch.float32
+    order: BatchOrder | None = None
+    held: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -76,18 +83,38 @@ class TrainJob:
                 "check requires_grad and that the loss depends on the model's output"
             )
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch: one, unless a step takes some of many graphs."""
+        return 1 if self.order is None else self.order.steps_per_epoch
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+    def held_by(self, rank: int) -> tuple[int, ...]:
+        """The parts of a step that a rank computes."""
+        return (rank,) if self.held is None else self.held[rank]
+
+    def parts(self, workers: int) -> int:
+        """Number of parts of a step, over all ranks."""
+        return workers if self.held is None else 1 + max(max(own) for own in self.held)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankData:
-    """One rank's part of the graph.
+    """One part of a step's graph: of a rank, or one of the several that a rank computes one after the other.
 
     Attributes:
         shard: the rows it holds.
-        inputs: what the programs read, by (attribute, state), sliced for this rank.
+        inputs: what the programs read, by (attribute, state), sliced for this part.
+        gathered: by axis, global positions of all parts' rows, part 0's first, where they are known without asking.
     """
 
     shard: Shard
     inputs: Mapping[InputKey, Any]
+    gathered: Mapping[str, IntArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +130,9 @@ class RankResult:
     """What one rank did.
 
     Attributes:
-        losses: of every epoch's step.
+        losses: of every step.
         evaluations: in order; the last is of the trained model.
-        step_seconds: of every step.
+        step_seconds: of every step; cutting its graphs out of many comes before and is not part of it.
         threads: that torch used inside an op.
         audited: steps slowed down by being watched; they do not count for the step time.
         collectives: calls that one step made, in order.
@@ -154,16 +181,16 @@ def read_job(directory: Path) -> TrainJob:
 
 
 def write_shard(directory: Path, data: RankData) -> None:
-    """Writes one rank's part of the graph; the rank is its shard's."""
+    """Writes one part of the graph; its number is its shard's rank."""
     shard = {part.name: _to_tensors(getattr(data.shard, part.name)) for part in fields(Shard)}
     torch.save(
         {"shard": shard, "inputs": _plain(data.inputs)}, _shard_file(directory, data.shard.rank)
     )
 
 
-def read_shard(directory: Path, rank: int) -> RankData:
-    """Reads one rank's part of the graph."""
-    saved = torch.load(_shard_file(directory, rank), weights_only=True)
+def read_shard(directory: Path, part: int) -> RankData:
+    """Reads one part of the graph."""
+    saved = torch.load(_shard_file(directory, part), weights_only=True)
     shard = {name: _to_arrays(value) for name, value in saved["shard"].items()}
     return RankData(Shard(**shard), saved["inputs"])
 
@@ -186,8 +213,8 @@ def read_result(directory: Path, rank: int) -> RankResult:
     return RankResult(**kept)
 
 
-def _shard_file(directory: Path, rank: int) -> Path:
-    return directory / f"shard-{rank}.pt"
+def _shard_file(directory: Path, part: int) -> Path:
+    return directory / f"shard-{part}.pt"
 
 
 def _plain(values: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,13 +17,51 @@ from autoplan.execute.audit import CollectiveCounter, PeakMemory, peak_memory, s
 from autoplan.execute.job import Evaluation, RankData, RankResult, TrainJob
 from autoplan.execute.processes import mean_over_ranks
 from autoplan.execute.progress import EpochReport, Reporter
+from autoplan.execute.steps import StepSource
 from autoplan.program.communicator import Communicator
 from autoplan.program.context import RankContext
 from autoplan.program.rank_program import InputKey, RankProgram
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedPart:
+    """A part of a step's graph on a rank's device.
+
+    Attributes:
+        data: where it comes from; context: its rows; inputs: what the programs read.
+    """
+
+    data: RankData
+    context: RankContext
+    inputs: Mapping[InputKey, Any]
+
+    @classmethod
+    def of(
+        cls, data: RankData, communicator: Communicator, device: torch.device, seed: int
+    ) -> LoadedPart:
+        """Moves a part to a device; the communicator's rank and size must be the part's."""
+        context = RankContext.from_shard(
+            data.shard, communicator, device=device, seed=seed, gathered=data.gathered
+        )
+        inputs = {
+            key: value.to(device) if isinstance(value, torch.Tensor) else value
+            for key, value in data.inputs.items()
+        }
+        return cls(data, context, inputs)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """All that it holds in memory."""
+        held = [value for value in self.inputs.values() if isinstance(value, torch.Tensor)]
+        held += [self.context.halo.send_rows]
+        for rows in self.context.axes.values():
+            index = (rows.ids, rows.gathered_ids, rows.gathered_positions)
+            held += [tensor for tensor in index if tensor is not None]
+        return held
+
+
 class StepModule(nn.Module):
-    """The training step as a module: no inputs, returns the scalar loss.
+    """The training step as a module: no inputs, returns the scalar loss of the part that it is given.
 
     Its parameters are those that get a gradient, under the model's own names; everything else it reads is kept out of
     the module's sight, so that DistributedDataParallel neither broadcasts nor waits for it.
@@ -31,20 +70,18 @@ class StepModule(nn.Module):
     def __init__(
         self,
         program: RankProgram,
-        context: RankContext,
+        part: LoadedPart,
         parameters: Mapping[str, torch.Tensor],
         buffers: Mapping[str, torch.Tensor],
-        inputs: Mapping[InputKey, Any],
     ) -> None:
-        """Takes tensors that are on the context's device; ``parameters`` and ``buffers`` are changed by training."""
+        """Takes tensors that are on the part's device; ``parameters`` and ``buffers`` are changed by training."""
         super().__init__()
         self.model = nn.Module()
         self._program = program
-        self._context = context
+        self.part = part
         # a plain dict: nn.Module registers neither tensors nor parameters inside it
         self.values = dict(parameters)
         self.buffer_values = buffers
-        self._inputs = inputs
         for name in program.trained:
             parameter = nn.Parameter(parameters[name])
             _register(self.model, name, parameter)
@@ -52,33 +89,60 @@ class StepModule(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """Runs the step's forward pass."""
-        outputs = self._program.run(self._context, self.values, self.buffer_values, self._inputs)
+        outputs = self._program.run(
+            self.part.context, self.values, self.buffer_values, self.part.inputs
+        )
         loss: torch.Tensor = outputs[0]
         return loss
 
 
-class RankTrainer:
-    """One rank of a job, ready to step."""
+class Trainer(Protocol):
+    """One rank of a training run, as `run_epochs` drives it."""
 
-    def __init__(self, job: TrainJob, data: RankData, communicator: Communicator) -> None:
-        """Moves state and inputs to the device (copies: the job's tensors are left alone) and sets up the group.
+    def start_step(self, number: int) -> None:
+        """Clears the gradients and takes a step's data and random draws (from 0, counted over all epochs)."""
+
+    def train_step(self) -> torch.Tensor:
+        """Forward, backward and update; returns the loss of the whole step, detached."""
+
+    def evaluate(self) -> dict[str, float]:
+        """The job's metrics now; empty where there are none."""
+
+    def resident_bytes(self) -> int:
+        """Memory of the tensors that live from step to step, or are the step's input."""
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """All parameters that this rank holds, by the model's own names; copies on the CPU."""
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """All buffers that this rank holds, by name; copies on the CPU."""
+
+
+class RankTrainer:
+    """One rank of a job in which every rank computes one part of each step."""
+
+    def __init__(
+        self, job: TrainJob, steps: StepSource, evaluated: StepSource, communicator: Communicator
+    ) -> None:
+        """Moves state and the first step's part to the device (copies: the job's tensors are left alone) and sets up the group.
 
         Every rank must do this at the same time: learning the order of gathered rows and wrapping the step are collective.
+
+        Args:
+            job: what to run.
+            steps: this rank's part of every step.
+            evaluated: this rank's part of everything, for the evaluation.
+            communicator: the group.
         """
         self._job = job
+        self._steps, self._evaluated = steps, evaluated
+        self._communicator = communicator
         self.device = _device_of(job, communicator.rank)
-        self._context = RankContext.from_shard(
-            data.shard, communicator, device=self.device, seed=job.seed
-        )
-        programs = [job.program] if job.evaluation is None else [job.program, job.evaluation]
-        self._context.prepare({axis for program in programs for axis in program.gathered})
-        self._inputs = {key: self._moved(value) for key, value in data.inputs.items()}
         self._step = StepModule(
             job.program,
-            self._context,
+            self._loaded(steps.parts(0), job.program),
             {name: self._copied(value) for name, value in job.parameters.items()},
             {name: self._copied(value) for name, value in job.buffers.items()},
-            self._inputs,
         )
         self._distributed = communicator.size > 1
         self._module: nn.Module = _data_parallel(self._step) if self._distributed else self._step
@@ -93,32 +157,37 @@ class RankTrainer:
         return loss.detach()
 
     def start_step(self, number: int) -> None:
-        """Clears the gradients and advances the random draws to a step (from 0)."""
+        """Clears the gradients, loads the step's part and advances the random draws to it (from 0)."""
         self._optimizer.zero_grad(set_to_none=True)
-        self._context.step = number
+        parts = self._steps.parts(number)
+        if parts[0] is not self._step.part.data:
+            self._step.part = self._loaded(parts, self._job.program)
+        self._step.part.context.step = number
 
     def evaluate(self) -> dict[str, float]:
         """The job's metrics now."""
-        if self._job.evaluation is None:
+        program = self._job.evaluation
+        if program is None:
             return {}
+        parts = self._evaluated.parts(0)
+        part = self._step.part
+        if parts[0] is not part.data:
+            part = self._loaded(parts, program)
+        part.context.prepare(program.gathered)
         with torch.no_grad():
-            outputs = self._job.evaluation.run(
-                self._context, self._step.values, self._step.buffer_values, self._inputs
+            outputs = program.run(
+                part.context, self._step.values, self._step.buffer_values, part.inputs
             )
         return {name: float(outputs[position]) for name, position in self._job.metrics.items()}
 
     def resident_bytes(self) -> int:
-        """Memory of the tensors that live from step to step.
+        """Memory of the tensors that live from step to step, or are the step's input.
 
         Gradients belong to it where DistributedDataParallel keeps buckets for them (gradients are views of these); one rank
         alone frees them before each step.
         """
         held = [*self._step.values.values(), *self._step.buffer_values.values()]
-        held += [value for value in self._inputs.values() if isinstance(value, torch.Tensor)]
-        held += [self._context.halo.send_rows]
-        for rows in self._context.axes.values():
-            index = (rows.ids, rows.gathered_ids, rows.gathered_positions)
-            held += [tensor for tensor in index if tensor is not None]
+        held += self._step.part.tensors
         for state in self._optimizer.state.values():
             held += [value for value in state.values() if isinstance(value, torch.Tensor)]
         buckets = storage_bytes(self._trained) if self._distributed else 0
@@ -140,22 +209,35 @@ class RankTrainer:
     def _copied(self, value: torch.Tensor) -> torch.Tensor:
         return value.detach().to(self.device, copy=True)
 
-    def _moved(self, value: Any) -> Any:
-        return value.to(self.device) if isinstance(value, torch.Tensor) else value
+    def _loaded(self, parts: tuple[RankData, ...], program: RankProgram) -> LoadedPart:
+        """This rank's one part, ready for a program. Collective where the program gathers rows of a fixed graph."""
+        (part,) = parts
+        loaded = LoadedPart.of(part, self._communicator, self.device, self._job.seed)
+        loaded.context.prepare(program.gathered)
+        return loaded
 
 
 def train_rank(
-    job: TrainJob, data: RankData, communicator: Communicator, reporter: Reporter
+    job: TrainJob,
+    steps: StepSource,
+    evaluated: StepSource,
+    communicator: Communicator,
+    reporter: Reporter,
 ) -> RankResult:
+    """Trains one rank; arguments as in `RankTrainer`."""
+    trainer = RankTrainer(job, steps, evaluated, communicator)
+    return run_epochs(trainer, job, communicator.rank, reporter)
+
+
+def run_epochs(trainer: Trainer, job: TrainJob, rank: int, reporter: Reporter) -> RankResult:
     """Runs all epochs of one rank and watches two of the steps (see `audit`)."""
-    trainer = RankTrainer(job, data, communicator)
-    counted, measured = _audited_steps(job.epochs)
-    counter = CollectiveCounter(communicator.rank)
+    counted, measured = audited_steps(job.steps)
+    counter = CollectiveCounter(rank)
     memory: PeakMemory | None = None
     losses: list[torch.Tensor] = []
     seconds: list[float] = []
     evaluations: list[Evaluation] = []
-    for number in range(job.epochs):
+    for number in range(job.steps):
         trainer.start_step(number)
         with contextlib.ExitStack() as watched:
             if number == measured:
@@ -166,7 +248,9 @@ def train_rank(
             loss = trainer.train_step()
             seconds.append(time.perf_counter() - started)
         losses.append(loss)
-        epoch = number + 1
+        epoch, within = divmod(number + 1, job.steps_per_epoch)
+        if within:
+            continue
         last = epoch == job.epochs
         if last or (job.evaluate_every is not None and epoch % job.evaluate_every == 0):
             evaluations.append(Evaluation(epoch, trainer.evaluate()))
@@ -188,13 +272,13 @@ def train_rank(
     )
 
 
-def _audited_steps(epochs: int) -> tuple[int, int]:
-    """Which step's collectives are counted, and which step's memory is measured.
+def audited_steps(steps: int) -> tuple[int, int]:
+    """Which step's collectives are counted, and which step's memory is measured, in a run of so many.
 
     Never collectives of step 1: DistributedDataParallel sorts its buckets anew before it, with broadcasts of its own.
     """
-    counted = 2 if epochs > 2 else 0
-    return counted, min(3, epochs - 1)
+    counted = 2 if steps > 2 else 0
+    return counted, min(3, steps - 1)
 
 
 def _data_parallel(step: StepModule) -> nn.Module:

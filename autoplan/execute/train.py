@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -22,6 +23,7 @@ from autoplan.execute.job import (
 )
 from autoplan.execute.loop import default_dtype, train_rank
 from autoplan.execute.progress import follow, progress_bar
+from autoplan.execute.steps import FixedSteps, StepSource
 from autoplan.program.communicator import LocalCommunicator
 
 _WARM_UP_STEPS = 2
@@ -32,7 +34,7 @@ class TrainResult:
     """What a training run gave.
 
     Attributes:
-        losses: of every epoch's step, before its update.
+        losses: of every step, before its update; an epoch has several where a step takes some of many graphs.
         metrics: of the trained model, by name.
         evaluations: every evaluation, in order; the last one's metrics are ``metrics``.
         step_seconds: median of one step on the slowest rank; without warm-up and without the steps that were watched.
@@ -57,7 +59,7 @@ class TrainResult:
 
 def run_training(
     job: TrainJob,
-    parts: Iterable[RankData],
+    data: Iterable[RankData],
     *,
     workers: int,
     planned_bytes: Sequence[int] | None = None,
@@ -67,30 +69,24 @@ def run_training(
 
     Args:
         job: what to run; its tensors are not changed.
-        parts: each rank's part of the graph, in rank order. Taken one by one, so that a generator keeps one in memory.
+        data: each part of the graph, in order, taken one by one, so that a generator keeps one in memory.
         workers: number of ranks P. With one, everything runs in this process.
         planned_bytes: [P] what the plan says each rank hands to collectives in a step.
         progress: draw a bar on stderr, if that is a terminal.
 
     Raises:
-        PlanError: the number of parts is not ``workers``.
+        PlanError: the number of parts is not the job's.
         ExecutionError: a worker failed.
         GuardError: (one rank only) a decision recorded from the samples comes out differently on this graph.
     """
     with progress_bar(job.epochs, shown=progress) as reporter:
         if workers == 1:
-            _check_count(only := list(parts), workers)
             with default_dtype(job.default_dtype):
-                ranks = [train_rank(job, only[0], LocalCommunicator(), reporter)]
+                ranks = [train_rank(job, *_own_sources(job, data), LocalCommunicator(), reporter)]
         else:
             with job_directory() as directory:
                 write_job(directory, job)
-                written = []
-                for data in parts:
-                    write_shard(directory, data)
-                    written.append(data.shard.rank)
-                    del data
-                _check_count(written, workers)
+                _write_data(directory, job, data, workers)
                 # torch's launcher takes half a second to import, which one rank does not need
                 from autoplan.execute.launch import launch
 
@@ -100,10 +96,28 @@ def run_training(
     return combine(ranks, planned_bytes)
 
 
-def _check_count(parts: Sequence[object], workers: int) -> None:
-    if len(parts) != workers:
+def _own_sources(job: TrainJob, data: Iterable[RankData]) -> tuple[StepSource, StepSource]:
+    """What the only rank trains and evaluates on."""
+    fixed = FixedSteps(tuple(data))
+    _check_count(len(fixed.held), job, 1)
+    return fixed, fixed
+
+
+def _write_data(directory: Path, job: TrainJob, data: Iterable[RankData], workers: int) -> None:
+    """All parts as files, one in memory at a time, or all graphs as one."""
+    written = 0
+    for part in data:
+        write_shard(directory, part)
+        written += 1
+        del part
+    _check_count(written, job, workers)
+
+
+def _check_count(parts: int, job: TrainJob, workers: int) -> None:
+    if parts != job.parts(workers):
         raise PlanError(
-            f"{len(parts)} parts of the graph for {workers} workers; the partition must have one part for each"
+            f"{parts} parts of the graph for {workers} workers, which compute {job.parts(workers)}; "
+            "the partition must have one part for each"
         )
 
 

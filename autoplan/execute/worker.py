@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import ErrorHandler, record
 
-from autoplan.execute.job import PROGRESS_FILE, read_job, read_shard, write_result
+from autoplan.execute.job import PROGRESS_FILE, read_job, write_result
 from autoplan.execute.loop import train_rank
 from autoplan.execute.processes import ProcessCommunicator
 from autoplan.execute.progress import FileReporter, SilentReporter
+from autoplan.execute.steps import read_sources
 
 _WATCH_SECONDS = 1.0
 
@@ -73,7 +74,8 @@ def run_worker(directory: Path, parent: int) -> None:
     communicator = ProcessCommunicator()
     first = communicator.rank == 0
     reporter = FileReporter(directory / PROGRESS_FILE) if first else SilentReporter()
-    result = train_rank(job, read_shard(directory, communicator.rank), communicator, reporter)
+    sources = read_sources(directory, job, communicator.rank)
+    result = train_rank(job, *sources, communicator, reporter)
     write_result(directory, communicator.rank, result, with_state=first)
     # nobody leaves while another still needs its connections
     dist.barrier()
