@@ -24,6 +24,7 @@ from autoplan.planner.make import make_plan
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.verify import Verification
 from autoplan.planner.workload import StepRequest, make_workload
+from autoplan.search.solve import check_request
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.step import Metrics
 
@@ -64,10 +65,12 @@ def optimize(
     Raises:
         TraceError: the graph cannot be classified, or the model or loss fails on it.
         DeviceError: unknown devices.
+        PlanError: a strategy, objective or optimizer that there is not.
         InfeasibleError: nothing fits, or the strategy asked for cannot be had.
     """
     del exact  # every candidate of this version is exact
     OptimizerSpec(optimizer)
+    check_request(strategy, objective)
     cluster = parse_cluster(devices)
     request = StepRequest(loss=loss, training=True, inputs=inputs)
     data = make_plan(

@@ -5,7 +5,7 @@
 "2x8xh100_sxm5"                  two hosts of eight
 "2xcpu+1xcuda"                   joined; parts without a number of hosts share one host
 ["cuda:0", "cuda:1"]             indices as torch means them
-["cpu", "cpu"]                   two workers
+["cpu", "cpu"]                   two workers; `torch.device` objects are taken, too
 [{"name": "small", "memory_bytes": 8388608}]
 "cluster.toml"                   [[devices]] tables with the same keys (`DeviceTable`), [intra_host] and [inter_host] links
 """
@@ -23,7 +23,16 @@ from typing import Annotated
 from pydantic import Field
 
 from autoplan.device import Cluster, Device, DeviceProfile, Link
-from autoplan.devicestring import FORMS, MAX_DEVICES, DeviceTable, Reader, Strict, Wish, validated
+from autoplan.devicestring import (
+    FORMS,
+    MAX_DEVICES,
+    DeviceTable,
+    Reader,
+    Strict,
+    Wish,
+    is_torch_device,
+    validated,
+)
 from autoplan.errors import DeviceError
 from autoplan.plugins import Registry, registry
 
@@ -66,7 +75,8 @@ def parse_cluster(devices: object, *, known: Registry | None = None) -> Cluster:
     reader = Reader(registry() if known is None else known)
     if isinstance(devices, Path) or (isinstance(devices, str) and devices.endswith(".toml")):
         return _read_file(Path(devices), reader)
-    entries = [devices] if isinstance(devices, (str, Mapping, DeviceProfile)) else devices
+    one = isinstance(devices, (str, Mapping, DeviceProfile)) or is_torch_device(devices)
+    entries = [devices] if one else devices
     if not isinstance(entries, Sequence):
         raise DeviceError(f"devices is {devices!r}; {FORMS}")
     return _assemble([wish for entry in entries for wish in reader.wishes(entry)])

@@ -78,6 +78,8 @@ class Reader:
         if isinstance(entry, str):
             for part in entry.split("+") if entry.strip() else ():
                 yield from self.part(part)
+        elif is_torch_device(entry):
+            yield from self.part("cpu" if str(entry).startswith("cpu") else str(entry))
         elif isinstance(entry, DeviceProfile):
             yield Wish(entry)
         elif isinstance(entry, Mapping):
@@ -141,6 +143,11 @@ class Reader:
 
     def _exists(self, name: str) -> bool:
         return name.partition(":")[0] == "cuda" or self._known.find(name) is not None
+
+
+def is_torch_device(entry: object) -> bool:
+    """Whether it is a `torch.device`; without importing torch, which no one who has one needs."""
+    return (type(entry).__module__, type(entry).__name__) == ("torch", "device")
 
 
 def profile_named(name: str, known: Registry) -> DeviceProfile:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from autoplan.errors import PlanError
 from autoplan.opgraph import State
+from autoplan.plandocument import check_version, parsed
 
 PLAN_VERSION = 2
 Strategy = Literal["single", "data", "model", "pipeline", "hybrid"]
@@ -283,18 +284,7 @@ class PlanData:
         """
         from pydantic import TypeAdapter, ValidationError
 
-        document = _parsed(text)
-        version = document.get("version") if isinstance(document, dict) else None
-        if isinstance(version, int) and version > PLAN_VERSION:
-            raise PlanError(
-                f"this is a plan of version {version}, made by a newer autoplan "
-                f"({document.get('autoplan_version', 'unknown')}); this one reads version {PLAN_VERSION}: "
-                f"update it, or plan again"
-            )
-        if version != PLAN_VERSION:
-            raise PlanError(
-                f"this is a plan of version {version!r}, this autoplan reads {PLAN_VERSION}; plan again"
-            )
+        check_version(parsed(text), PLAN_VERSION)
         try:
             plan = TypeAdapter(cls).validate_json(text, strict=True)
         except ValidationError as error:
@@ -307,29 +297,6 @@ class PlanData:
         if problem:
             raise PlanError(f"this plan contradicts itself: {problem}; plan again")
         return plan
-
-
-def _parsed(text: str) -> Any:
-    """The JSON document. Raises PlanError where it is none, is cut off, or has a number that is not finite."""
-    try:
-        document = json.loads(text)
-        json.dumps(document, allow_nan=False)
-    except json.JSONDecodeError as error:
-        if _cut_off(text, error):
-            raise PlanError(
-                f"this is no whole plan, the file ends in the middle (line {error.lineno}); "
-                f"copy it again, or plan again"
-            ) from error
-        raise PlanError(f"this is no plan, it is not JSON: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"this is no plan, {error}") from error
-    return document
-
-
-def _cut_off(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether an object begins and reading failed because the text ends before it does."""
-    ends_early = not text.rstrip().endswith("}") or not text[error.pos :].strip()
-    return text.lstrip().startswith("{") and ends_early
 
 
 def _inconsistency(plan: PlanData) -> str | None:

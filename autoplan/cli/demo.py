@@ -42,8 +42,10 @@ def demo(
     with clean_stdout():
         from autoplan.api import verify
         from autoplan.cli.gcn import gcn_for
+        from autoplan.cli.planning import check_present
         from autoplan.cli.run import training_document, training_text
 
+        check_present(devices)
         say("loading the graph")
         title, graph = _graph(data, name)
         say(f"planning for {devices}")

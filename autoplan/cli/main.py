@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -11,7 +12,8 @@ from autoplan.cli.demo import demo
 from autoplan.cli.devices import devices
 from autoplan.cli.diff import diff
 from autoplan.cli.explain import explain
-from autoplan.cli.output import say
+from autoplan.cli.interrupt import interruptible
+from autoplan.cli.output import result, say
 from autoplan.cli.plan import plan
 from autoplan.cli.plugins import plugins
 from autoplan.cli.run import run
@@ -28,13 +30,33 @@ BAD_INPUT = 2
 app = typer.Typer(
     name="autoplan",
     help="Plan how a PyTorch Geometric model and graph are spread over devices, run the plan, and prove it exact.",
-    epilog="Exit codes: 0 done, 1 no plan, a failed check or plans that differ, 2 bad input. Results go to stdout, the rest to stderr.",
+    epilog="Exit codes: 0 done, 1 no plan, a failed check or plans that differ, 2 bad input, 130 interrupted. Results go to stdout, the rest to stderr.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (plan, explain, show, diff, run, verify, demo, devices, plugins):
-    app.command()(command)
+    app.command()(interruptible(command))
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from autoplan.version import version
+
+        result(f"autoplan {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options before the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

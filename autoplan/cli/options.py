@@ -21,7 +21,7 @@ Devices = Annotated[
     ),
 ]
 Strategy = Annotated[
-    Literal["auto", "single", "data"],
+    Literal["auto", "single", "data", "model", "pipeline", "hybrid"],
     typer.Option(help="Force a strategy; auto takes the best by price."),
 ]
 Objective = Annotated[

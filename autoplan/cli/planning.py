@@ -40,6 +40,14 @@ def make_plan(
     )
 
 
+def check_present(devices: str) -> None:
+    """Before minutes of work: raises DeviceError where workers for these devices cannot be started on this machine."""
+    from autoplan.cluster import parse_cluster
+    from autoplan.presence import require_present
+
+    require_present(parse_cluster(devices))
+
+
 def read_plan(path: Path) -> PlanData:
     """A saved plan as data; needs no torch.
 

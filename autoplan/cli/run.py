@@ -33,12 +33,20 @@ def run(
 ) -> None:
     """Plan, train, and print predicted beside measured."""
     with clean_stdout():
-        from autoplan.cli.planning import check_writable, load_plan, make_plan, saved_plan_alone
+        from autoplan.cli.planning import (
+            check_present,
+            check_writable,
+            load_plan,
+            make_plan,
+            saved_plan_alone,
+        )
         from autoplan.cli.target import load_target
         from autoplan.report.text import headline, reasons
 
         if plan is not None:
             saved_plan_alone(context, "devices", "strategy", "optimizer")
+        else:
+            check_present(devices)
         check_writable(save_weights, "--save-weights")
         loaded = load_target(target)
         if plan is None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autoplan.errors import PlanError
+from autoplan.errors import AutoplanError, ExecutionError, PlanError
 from autoplan.execute.audit import peak_memory, storage_bytes
 from autoplan.execute.job import Evaluation, RankResult
 from autoplan.execute.optimizers import OptimizerSpec
@@ -26,6 +26,7 @@ from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.torch_internals import tree_flatten, tree_unflatten
 from autoplan.trace.copies import size_lazy
 from autoplan.trace.model_state import ModelState
+from autoplan.trace.remedies import first_line, remedy
 from autoplan.trace.step_module import own_values
 
 
@@ -99,6 +100,8 @@ def eager_train(
                     loss = _update(training, measured, updates)
                 seconds.append(time.perf_counter() - started)
             losses.append(float(loss))
+            # freed here: in the step whose memory is measured it would be memory of unknown origin
+            del loss
             last = epoch + 1 == epochs
             if last or (evaluate_every and (epoch + 1) % evaluate_every == 0):
                 evaluations.append(Evaluation(epoch + 1, _evaluate(module, evaluation, measured)))
@@ -153,7 +156,17 @@ def _run(
     """Loss, outputs and metrics of the step's module on the graph."""
     traced = workload.traced
     tensors = (measured.tensors[name] for name in traced.schema.names)
-    result = traced.module(*(t.detach().requires_grad_(t.requires_grad) for t in tensors))
+    try:
+        result = traced.module(*(t.detach().requires_grad_(t.requires_grad) for t in tensors))
+    except AutoplanError:
+        raise
+    except Exception as error:
+        message = first_line(error)
+        raise ExecutionError(
+            f"the model or its loss fails on the graph: {type(error).__name__}: {message}"
+            f"{remedy(error, message, traced.module.used, traced.module, traced.schema)}",
+            rank=0,
+        ) from error
     parts = list(result) if traced.has_loss or traced.metrics else [result]
     loss = parts.pop(0) if traced.has_loss else None
     return loss, parts[0], parts[1] if traced.metrics else {}

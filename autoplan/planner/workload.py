@@ -11,12 +11,14 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
-from autoplan.errors import GuardError
+from autoplan.errors import AutoplanError, GuardError, TraceError
 from autoplan.opgraph import OpGraph
+from autoplan.planner.values import check_values
 from autoplan.program.binding import check_input_guards
 from autoplan.search import ModelTensor
 from autoplan.trace.build import build_opgraph
 from autoplan.trace.loss import LossFunction
+from autoplan.trace.remedies import first_line, remedy
 from autoplan.trace.step import Metrics, TracedStep, trace_step
 from autoplan.trace.step_module import MODEL, user_name
 from autoplan.trace.validation import validate
@@ -108,12 +110,16 @@ def check_on_graph(workload: Workload, graph: Data) -> Workload:
 
     Checked are decisions on sizes, dtypes and layouts, and, where one pass is small, everything: outputs and gradients of
     the program against the model's own on the whole graph.
+
+    Raises:
+        TraceError: a label or another number of the graph is out of range, or the model fails on the whole graph.
     """
     traced = workload.traced
     program = traced.program
     if program is None or not workload.general:
         return workload
     tensors = traced.schema.tensors(graph)
+    check_values(program, traced.schema, tensors)
     try:
         check_input_guards(program, tensors, traced.module)
         if _pass_bytes(workload) <= _SMALL_PASS_BYTES:
@@ -124,6 +130,15 @@ def check_on_graph(workload: Workload, graph: Data) -> Workload:
         reason = f"not valid for this graph: {error}"
         opgraph = replace(workload.opgraph, generality="concrete", reason=reason)
         return replace(workload, opgraph=opgraph)
+    except AutoplanError:
+        raise
+    except Exception as error:
+        message = first_line(error)
+        raise TraceError(
+            f"the model or its loss fails on the whole graph, though not on samples of it: "
+            f"{type(error).__name__}: {message}"
+            f"{remedy(error, message, traced.module.used, traced.module, traced.schema)}"
+        ) from error
     return workload
 
 

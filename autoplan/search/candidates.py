@@ -94,6 +94,10 @@ def _not_shareable(task: Task, count: int) -> str | None:
     graph = task.graph
     if count < 2:
         return "data needs at least two devices, there is one"
+    nodes = task.stats.rows["node"]
+    if nodes < count:
+        there_are = "there is 1 node" if nodes == 1 else f"there are {nodes} nodes"
+        return f"{there_are} to share out over {count} devices; give fewer devices or strategy='single'"
     if graph.single_only is not None:
         return f"the program must run on one device: {graph.single_only}"
     if graph.generality == "concrete":

@@ -7,7 +7,7 @@ from typing import Literal
 
 from autoplan.cost import CostModel
 from autoplan.device import Cluster
-from autoplan.errors import InfeasibleError
+from autoplan.errors import InfeasibleError, PlanError
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import OpGraph
 from autoplan.pricing.table import Pricer
@@ -17,6 +17,16 @@ from autoplan.search.result import Candidate, ModelTensor, SearchOptions, Search
 FAMILIES = ("single", "data")
 """What this version searches."""
 OBJECTIVES = ("time", "memory")
+
+
+def check_request(strategy: object, objective: object) -> None:
+    """Raises PlanError for a strategy or an objective that this version does not know; lists those that it does."""
+    if strategy not in ("auto", *FAMILIES):
+        raise PlanError(
+            f"strategy={strategy!r} is not among what this version searches: auto, {', '.join(FAMILIES)}"
+        )
+    if objective not in OBJECTIVES:
+        raise PlanError(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
 
 
 def solve(
@@ -53,14 +63,10 @@ def solve(
 
     Raises:
         InfeasibleError: no candidate (of the family asked for) satisfies memory and states.
+        PlanError: see `check_request`.
         DeviceError: no cost model prices an op on a device.
     """
-    if strategy != "auto" and strategy not in FAMILIES:
-        raise InfeasibleError(
-            f"strategy={strategy!r} is not among what this version searches: auto, {', '.join(FAMILIES)}"
-        )
-    if objective not in OBJECTIVES:
-        raise InfeasibleError(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
+    check_request(strategy, objective)
     pricer = Pricer(models)
     task = Task(
         graph,

@@ -17,6 +17,7 @@ from autoplan.trace.arguments import Arguments, match_arguments
 from autoplan.trace.attributes import describe, dtype_name
 from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.loss import LossFunction, resolve_loss
+from autoplan.trace.remedies import first_line, remedy
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
@@ -211,11 +212,11 @@ def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
         raise
     except Exception as error:
         place = _failing_module(step, error)
-        first_line = (str(error).strip().splitlines() or [""])[0]
+        message = first_line(error)
         raise TraceError(
             f"{place} fails on a sample of {sample.rows[NODE]} nodes and {sample.rows[EDGE]} edges drawn from the "
-            f"graph: {type(error).__name__}: {first_line}{_dtypes(step, sample, schema, first_line)}"
-            f"{_node_table(step, schema)}"
+            f"graph: {type(error).__name__}: {message}"
+            f"{_node_table(step, schema) or remedy(error, message, step.used, step, schema)}"
         ) from error
 
 
@@ -233,19 +234,6 @@ def _failing_module(step: StepModule, error: Exception) -> str:
     if not found or found.startswith(CAPTURED):
         return "the loss or a metric, called as f(out, graph),"
     return f"{user_name(found)} ({type(step.get_submodule(found)).__name__})"
-
-
-def _dtypes(step: StepModule, sample: GraphSample, schema: GraphSchema, message: str) -> str:
-    """For an error about dtypes: which ones the graph and the model have."""
-    if "dtype" not in message:
-        return ""
-    model = sorted({dtype_name(p) for p in step.parameters() if p.is_floating_point()})
-    graph = [
-        f"{name} is {dtype_name(tensor)}"
-        for name, tensor in zip(schema.names, sample.tensors, strict=True)
-        if tensor.is_floating_point()
-    ]
-    return f" (graph: {', '.join(graph)}; model: {', '.join(model)})"
 
 
 def _node_table(step: StepModule, schema: GraphSchema) -> str:

@@ -113,6 +113,11 @@ class StepModule(nn.Module):
         """Whether the first output is a loss."""
         return self._loss is not None
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The graph's attributes that the model's forward gets by themselves."""
+        return self._arguments.attributes
+
     def forward(self, *tensors: Tensor) -> Any:
         """Run the step on a graph, given as its tensors in schema order."""
         graph = self.graph(tensors)

@@ -142,7 +142,7 @@ def test_a_file_that_is_no_plan_is_bad_input(command, tmp_path: Path) -> None:
     path.write_text("{}", encoding="utf-8")
     done = command("explain", path)
     assert done.code == 2
-    assert "plan of version None" in done.err
+    assert "this is no plan, it is an empty JSON object" in done.err
 
 
 @pytest.mark.parametrize(("name", "option"), [("plan", "--save"), ("run", "--save-weights")])
@@ -178,3 +178,37 @@ def test_a_name_without_data_is_bad_input(api, command) -> None:
     done = command("demo", "--name", "CiteSeer")
     assert (done.code, done.out) == (2, "")
     assert "--name CiteSeer names a graph of --data" in done.err
+
+
+def test_version(command) -> None:
+    done = command("--version")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.split()[0] == "autoplan"
+    assert without_torch("--version").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ("2xgaudi2", "gaudi2:0"),
+        ("2xabacus", "there is no device 'abacus'"),
+        ("cpu:2", "write '2xcpu'"),
+        ("", "no devices given"),
+    ],
+)
+@pytest.mark.parametrize("name", ["run", "demo"])
+def test_what_cannot_run_here_is_refused_before_planning(
+    api, command, file, name: str, devices: str, message: str
+) -> None:
+    done = command(name, *([file] if name == "run" else []), "--devices", devices)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "planning" not in done.err.replace("planning only", "")
+    assert api.calls == []
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(api, command, tmp_path: Path) -> None:
+    path = tmp_path / "slow.py"
+    path.write_text("def build():\n    raise KeyboardInterrupt\n", encoding="utf-8")
+    done = command("plan", f"{path}:build")
+    assert (done.code, done.out, done.err) == (130, "", "autoplan: interrupted\n")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.errors import InfeasibleError
+from autoplan.errors import InfeasibleError, PlanError
 from autoplan.search import ModelTensor, SearchOptions, solve
 from tests.search.small import cluster, gcn, parameters, stats
 
@@ -109,7 +109,7 @@ def test_missing_partition_is_a_reason():
 
 
 def test_unknown_family_lists_those_there_are():
-    with pytest.raises(InfeasibleError, match="auto, single, data"):
+    with pytest.raises(PlanError, match="auto, single, data"):
         plan(gcn(), stats(), cluster(2), strategy="pipeline")
 
 

@@ -1,0 +1,28 @@
+"""Ctrl-C: one line and exit code 130, whichever command it meets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
+from autoplan.cli.output import say
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the signal's number, as of shells."""
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def interruptible(command: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
+    """The command, ended by Ctrl-C without a traceback; workers have ended by then (see `autoplan.execute.launch`)."""
+
+    @functools.wraps(command)
+    def run(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say("autoplan: interrupted")
+            raise SystemExit(INTERRUPTED) from None
+
+    return run
