@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 
 from autoplan.errors import PlanError
+from autoplan.execute.collection import GraphCollection, save_collection
 from autoplan.execute.job import (
+    GRAPHS_FILE,
     PROGRESS_FILE,
     Evaluation,
     RankData,
@@ -23,7 +25,7 @@ from autoplan.execute.job import (
 )
 from autoplan.execute.loop import default_dtype, train_rank
 from autoplan.execute.progress import follow, progress_bar
-from autoplan.execute.steps import FixedSteps, StepSource
+from autoplan.execute.steps import FixedSteps, StepSource, sources_of
 from autoplan.program.communicator import LocalCommunicator
 
 _WARM_UP_STEPS = 2
@@ -59,7 +61,7 @@ class TrainResult:
 
 def run_training(
     job: TrainJob,
-    data: Iterable[RankData],
+    data: Iterable[RankData] | GraphCollection,
     *,
     workers: int,
     planned_bytes: Sequence[int] | None = None,
@@ -69,7 +71,8 @@ def run_training(
 
     Args:
         job: what to run; its tensors are not changed.
-        data: each part of the graph, in order, taken one by one, so that a generator keeps one in memory.
+        data: each part of the graph, in order, taken one by one, so that a generator keeps one in memory; of a job with an
+            ``order`` all graphs, of which each rank cuts its own parts, step by step.
         workers: number of ranks P. With one, everything runs in this process.
         planned_bytes: [P] what the plan says each rank hands to collectives in a step.
         progress: draw a bar on stderr, if that is a terminal.
@@ -96,15 +99,24 @@ def run_training(
     return combine(ranks, planned_bytes)
 
 
-def _own_sources(job: TrainJob, data: Iterable[RankData]) -> tuple[StepSource, StepSource]:
+def _own_sources(
+    job: TrainJob, data: Iterable[RankData] | GraphCollection
+) -> tuple[StepSource, StepSource]:
     """What the only rank trains and evaluates on."""
+    if isinstance(data, GraphCollection):
+        return sources_of(job, data, 0, 1)
     fixed = FixedSteps(tuple(data))
     _check_count(len(fixed.held), job, 1)
     return fixed, fixed
 
 
-def _write_data(directory: Path, job: TrainJob, data: Iterable[RankData], workers: int) -> None:
+def _write_data(
+    directory: Path, job: TrainJob, data: Iterable[RankData] | GraphCollection, workers: int
+) -> None:
     """All parts as files, one in memory at a time, or all graphs as one."""
+    if isinstance(data, GraphCollection):
+        save_collection(directory / GRAPHS_FILE, data)
+        return
     written = 0
     for part in data:
         write_shard(directory, part)

@@ -74,7 +74,7 @@ def run_worker(directory: Path, parent: int) -> None:
     communicator = ProcessCommunicator()
     first = communicator.rank == 0
     reporter = FileReporter(directory / PROGRESS_FILE) if first else SilentReporter()
-    sources = read_sources(directory, job, communicator.rank)
+    sources = read_sources(directory, job, communicator.rank, communicator.size)
     result = train_rank(job, *sources, communicator, reporter)
     write_result(directory, communicator.rank, result, with_state=first)
     # nobody leaves while another still needs its connections
