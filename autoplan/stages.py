@@ -7,11 +7,11 @@ a later stage reads crosses: activations, skips, integers, masks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import DRAWING, Op, OpGraph, OpStrategy, State
+from autoplan.opgraph import DRAWING, Axis, Op, OpGraph, OpStrategy, State, TensorMeta
 from autoplan.states import sharded_axis
 
 
@@ -148,6 +148,8 @@ def reads(graph: OpGraph) -> dict[int, tuple[str, ...]]:
 def masks_of(graph: OpGraph, axis: str) -> tuple[str, ...]:
     """The tensors that tell which rows an axis has: masks of the ``select`` axes that it is made of."""
     about = graph.axes[axis]
+    if about.kind not in ("select", "concat", "blocks"):
+        return ()
     own = (mask_of(axis),) if about.kind == "select" else ()
     return (*own, *(mask for part in about.parts for mask in masks_of(graph, part)))
 
@@ -206,24 +208,16 @@ def _add(
     found[name, stage] = Crossing(name, state, source, stage, wanted)
 
 
-def unknown_axes(graph: OpGraph, names: Collection[str]) -> tuple[str, ...]:
-    """The axes along these tensors' dimensions whose rows only the sender knows, once each, in order.
+def unknown_axes(tensors: Iterable[TensorMeta], axes: Mapping[str, Axis]) -> tuple[str, ...]:
+    """The axes of these tensors' dimensions whose rows only the sender of a message knows, once each, in order.
 
-    Rows of ``select`` and ``other`` axes depend on data: a message that holds such tensors begins with one int64 for each
-    of these axes. All other rows follow from the graph's.
+    Rows of ``select`` and ``other`` axes, and of what is made of these, depend on data: a message that holds such tensors
+    comes with one int64 for each such axis. All other rows follow from the graph's.
     """
-    found: dict[str, None] = {}
 
-    def look(axis: str) -> None:
-        about = graph.axes[axis]
-        if about.kind in ("select", "other"):
-            found[axis] = None
-        elif about.kind in ("concat", "blocks"):
-            for part in about.parts:
-                look(part)
+    def unknown(axis: str) -> bool:
+        kind, parts = axes[axis].kind, axes[axis].parts
+        return kind in ("select", "other") or (kind != "base" and any(map(unknown, parts)))
 
-    for name in names:
-        for dim in graph.tensors[name].dims:
-            if isinstance(dim, str):
-                look(dim)
-    return tuple(found)
+    dims = [dim for tensor in tensors for dim in tensor.dims if isinstance(dim, str)]
+    return tuple(axis for axis in dict.fromkeys(dims) if unknown(axis))

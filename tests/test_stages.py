@@ -7,7 +7,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from autoplan.errors import PlanError
 from autoplan.stages import check_stages, crossings, monotone, reads, together, unknown_axes
-from tests.trace.recorded import FEATURES, Convolutions, described, ops
+from tests.trace.recorded import Convolutions, described, ops
 
 
 def group_of(graph, op):
@@ -112,8 +112,9 @@ def test_a_stage_may_only_read_earlier_ones():
 
 def test_axes_whose_rows_only_the_sender_knows():
     graph = described(Convolutions(GCNConv))
-    joined = ops(graph, "cat")[0].outputs[0]
+    joined = graph.tensors[ops(graph, "cat")[0].outputs[0]]
+    product = graph.tensors[ops(graph, "mm")[0].outputs[0]]
     (mask, _) = ops(graph, "ne")
-    assert unknown_axes(graph, [joined, joined]) == (f"select({mask.outputs[0]})",)
-    assert unknown_axes(graph, [graph.tensors[n].name for n in ops(graph, "mm")[0].inputs]) == ()
-    assert FEATURES in graph.tensors[ops(graph, "mm")[0].inputs[0]].dims
+    found = unknown_axes([product, joined, joined], graph.axes)
+    assert found == (f"concat(select({mask.outputs[0]}),node)",)
+    assert unknown_axes([product], graph.axes) == ()

@@ -14,6 +14,9 @@ from torch.autograd.profiler import profile
 
 from autoplan.program.torch_internals import TorchDispatchMode, operator_name
 
+_SILENT = frozenset({"barrier", "recv_", "recv_any_source_"})
+"""Calls that hand nothing in."""
+
 
 @dataclass(frozen=True, slots=True)
 class IssuedCollective:
@@ -29,8 +32,8 @@ class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Every call of torch.distributed is an operator of the namespace ``c10d``; a dispatch mode sees each one on its way,
     whoever issued it (torch's own `CommDebugMode` works this way).
 
-    Payload: of an exchange of rows, the rows for other ranks; of a barrier, nothing; of anything else, the tensors handed
-    in.
+    Payload: of an exchange of rows, the rows for other ranks; of a barrier or a receive, nothing; of anything else, the
+    tensors handed in.
 
     Attributes:
         issued: the calls, in order.
@@ -63,7 +66,7 @@ class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _payload(self, name: str, args: tuple[Any, ...]) -> int:
         if name == "alltoall_base_":
             return self._rows_to_others(sent=args[1], send_counts=args[4])
-        if name == "barrier":
+        if name in _SILENT:
             return 0
         return sum(_bytes_of(tensor) for tensor in _tensors_in(args))
 

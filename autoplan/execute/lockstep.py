@@ -94,13 +94,18 @@ def run_lockstep(
         returned = program.run(context, own, own_buffers, inputs, report)
         if program.has_loss and returned[0].requires_grad:
             returned[0].backward()
-        keys = [_keys(context, output, returned) for output in program.outputs]
+        keys = [keys_of(context, output, returned) for output in program.outputs]
         gradients = {name: own[name].grad for name in program.trained if name in own}
         return _RankStep(returned, keys, gradients, own_buffers)
 
     ranks = run_ranks(len(shards), work)
     outputs = [
-        _assemble(output, position, ranks) for position, output in enumerate(program.outputs)
+        assemble(
+            output,
+            [rank.returned[position] for rank in ranks],
+            [rank.keys[position] for rank in ranks],
+        )
+        for position, output in enumerate(program.outputs)
     ]
     loss = outputs[0] if program.has_loss else None
     return StepResult(
@@ -113,7 +118,9 @@ def run_lockstep(
     )
 
 
-def _keys(context: RankContext, output: RankOutput, returned: Sequence[Any]) -> torch.Tensor | None:
+def keys_of(
+    context: RankContext, output: RankOutput, returned: Sequence[Any]
+) -> torch.Tensor | None:
     """The keys of an output's rows on this rank; None where it is whole."""
     if output.state != "O" or output.axis is None:
         return None
@@ -123,11 +130,10 @@ def _keys(context: RankContext, output: RankOutput, returned: Sequence[Any]) -> 
     return context.keys(output.axis, "O")
 
 
-def _assemble(output: RankOutput, position: int, ranks: Sequence[_RankStep]) -> Any:
-    values = [rank.returned[position] for rank in ranks]
+def assemble(output: RankOutput, values: Sequence[Any], keys: Sequence[torch.Tensor | None]) -> Any:
+    """An output of one device from those of all ranks; ``keys``: of their rows, from `keys_of`."""
     if not isinstance(values[0], torch.Tensor):
         return values[0]
-    keys = [rank.keys[position] for rank in ranks]
     if output.dim is None or any(part is None for part in keys):
         return values[0].detach()
     return in_order(values, [part for part in keys if part is not None], output.dim).detach()

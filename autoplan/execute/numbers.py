@@ -34,6 +34,7 @@ class Numbers:
         body: where the statements go.
         defined: (tensor, state) of all variables that exist so far, in order (live).
         load: makes the variable of a graph attribute in a state.
+        fetch: brings a tensor that is not defined yet in the state that it comes in, if it can be had.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Numbers:
         body: Body,
         defined: Mapping[tuple[str, State], str],
         load: Callable[[str, State], str],
+        fetch: Callable[[str], None],
     ) -> None:
         self._load = load
+        self._fetch = fetch
         self._opgraph = opgraph
         self._body = body
         self._defined = defined
@@ -154,6 +157,8 @@ class Numbers:
 
     def _value(self, tensor: str, state: State) -> str:
         """The variable of a tensor in a state; cut from another state where that takes no exchange."""
+        if not any(name == tensor for name, _ in self._defined):
+            self._fetch(tensor)
         found = self._defined.get((tensor, state))
         if found is not None:
             return found

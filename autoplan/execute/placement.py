@@ -35,13 +35,20 @@ class Placement:
     returned: Mapping[str, State]
 
 
-def place(program: Program, opgraph: OpGraph, choices: Mapping[int, str]) -> Placement:
+def place(
+    program: Program,
+    opgraph: OpGraph,
+    choices: Mapping[int, str],
+    *,
+    partial_loss: bool = False,
+) -> Placement:
     """Chooses the way of every tensor.
 
     Args:
         program: the traced program.
         opgraph: the same program as ops and tensors.
         choices: by op index, the name of its strategy; R where there is none.
+        partial_loss: a loss that is a partial sum is returned as one.
 
     Raises:
         PlanError: an op or a strategy that does not exist, or a state that cannot be reached.
@@ -63,7 +70,9 @@ def place(program: Program, opgraph: OpGraph, choices: Mapping[int, str]) -> Pla
     returned: dict[str, State] = {}
     for position, name in enumerate(opgraph.outputs):
         whole = opgraph.has_loss and position == 0
-        returned[name] = _returned_state(opgraph.tensors[name], produced.get(name), whole)
+        returned[name] = _returned_state(produced.get(name), whole)
+        if whole and partial_loss and produced.get(name) == "S":
+            returned[name] = "S"
         needed.setdefault(name, set()).add(returned[name])
 
     loaded: dict[str, tuple[State, ...]] = {}
@@ -107,7 +116,7 @@ def _strategies(opgraph: OpGraph, choices: Mapping[int, str]) -> dict[int, OpStr
     return strategies
 
 
-def _returned_state(tensor: TensorMeta, produced: State | None, whole: bool) -> State:
+def _returned_state(produced: State | None, whole: bool) -> State:
     """R or O: partial sums are added up, halo rows dropped."""
     if whole or produced is None or produced in ("R", "S"):
         return "R"

@@ -8,7 +8,7 @@ exchanges in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,13 +28,13 @@ from autoplan.program.ir import (
     Step,
 )
 from autoplan.program.kernels import COUNTING, KernelInfo
-from autoplan.program.rank_program import RankOutput, RankProgram
+from autoplan.program.rank_program import RankOutput, RankProgram, TensorKey
 from autoplan.program.torch_internals import callable_name, operator_name
 
 _UNWRITTEN = ("aten.empty", "aten.new_empty")
 """Ops whose results hold whatever was in memory."""
 
-_HEADER = "def step(context, parameters, buffers, inputs, capture):"
+_HEADER = "def step(context, parameters, buffers, inputs, capture, received):"
 
 
 def rank_program(
@@ -52,11 +52,15 @@ def rank_program(
         PlanError: a choice that the program does not offer, a state that cannot be reached, or an op that is a Python
             function of the user, which cannot be sent to a worker.
     """
-    return _Writer(program, opgraph, place(program, opgraph, choices), capture).write()
+    return Writer(program, opgraph, place(program, opgraph, choices), capture).write()
 
 
-class _Writer:
-    """Writes one program, front to back."""
+class Writer:
+    """Writes one program, front to back.
+
+    Attributes:
+        positions: of the outputs that it returns, among those of the traced program; sends: what it returns for later stages.
+    """
 
     def __init__(
         self, program: Program, opgraph: OpGraph, placement: Placement, capture: bool
@@ -68,7 +72,15 @@ class _Writer:
         self.table = ConstantTable()
         self.body = Body()
         self.variables = Variables(program, opgraph, placement, self.body)
-        self.numbers = Numbers(opgraph, self.body, self.variables.defined, self.variables.load)
+        self.numbers = Numbers(
+            opgraph,
+            self.body,
+            self.variables.defined,
+            self.variables.load,
+            self.variables.fetch,
+        )
+        self.positions: Sequence[int] = range(len(program.outputs))
+        self.sends: tuple[TensorKey, ...] = ()
 
     def write(self) -> RankProgram:
         """The whole program."""
@@ -79,35 +91,41 @@ class _Writer:
             )
         ops = {op.index: op for op in self.opgraph.ops}
         for index, step in enumerate(self.program.steps):
-            self._step(step, ops.get(index))
+            self.step(step, ops.get(index))
         outputs, result = self._outputs()
         variables = self.variables
+        parameters = variables.model_tensors("parameter")
         return RankProgram(
             source=self.body.render(_HEADER, result, self.program.modes.grad),
             operators=dict(self.table.operators),
             objects=dict(self.table.objects),
             inputs=tuple(variables.inputs),
-            parameters=variables.model_tensors("parameter"),
+            parameters=parameters,
             buffers=variables.model_tensors("buffer", "attribute"),
             written=variables.written(),
-            trained=_trained(self.opgraph),
+            trained=tuple(name for name in _trained(self.opgraph) if name in parameters),
             outputs=outputs,
             transitions=tuple(variables.transitions),
             gathered=variables.gathered(),
-            has_loss=self.opgraph.has_loss,
+            has_loss=self.opgraph.has_loss and 0 in self.positions,
+            receives=tuple(variables.received),
+            sends=self.sends,
         )
 
-    def _step(self, step: Step, op: Op | None) -> None:
+    def step(self, step: Step, op: Op | None) -> None:
+        """One step of the traced program."""
         if isinstance(step, OpStep):
             if op is None:
                 raise PlanError(f"{step.func} ({step.where}) is no op of the program's graph")
-            self._op(step, op, self.placement.strategies[op.index])
+            self.run(step, op)
         elif isinstance(step, ConstantStep):
             self._constant(step)
         elif isinstance(step, GuardStep):
             self._guard(step, op)
 
-    def _op(self, step: OpStep, op: Op, strategy: OpStrategy) -> None:
+    def run(self, step: OpStep, op: Op) -> None:
+        """One op in its strategy, on the tensors that it needs."""
+        strategy = self.placement.strategies[op.index]
         states = dict(zip(op.inputs, strategy.inputs, strict=True))
         for name, state in states.items():
             self.variables.bring(name, state)
@@ -232,12 +250,12 @@ class _Writer:
             self.body.add(f"capture({op.index}, {tensor!r}, {state!r}, {name}, {keys})")
 
     def _outputs(self) -> tuple[tuple[RankOutput, ...], str]:
-        """What is returned: the outputs, then the keys of those that lie along derived axes."""
+        """What is returned: the outputs, then the keys of those that lie along derived axes, then what is sent."""
         described: list[RankOutput] = []
         texts: list[str] = []
         keys: list[str] = []
-        count = len(self.program.outputs)
-        for output in self.program.outputs:
+        count = len(self.positions)
+        for output in (self.program.outputs[position] for position in self.positions):
             tensor = self.variables.tensor(output.text) if isinstance(output, Expression) else ""
             if tensor not in self.opgraph.tensors:
                 described.append(RankOutput(None, "R", None, None))
@@ -252,7 +270,8 @@ class _Writer:
                 key_position = count + len(keys)
                 keys.append(self.numbers.keys(axis, "O"))
             described.append(RankOutput(tensor, state, dim, axis, key_position))
-        return tuple(described), f"[{', '.join([*texts, *keys])}]"
+        sent = [self.variables.bring(*tensor) for tensor in self.sends]
+        return tuple(described), f"[{', '.join([*texts, *keys, *sent])}]"
 
     def _returned(self, tensor: str, state: State) -> str:
         """A tensor as it is returned: local positions become those of the whole."""

@@ -103,15 +103,32 @@ def run_ranks(size: int, work: Callable[[Communicator], T], seconds: float = SEC
             released.
     """
     meeting = Meeting(size, seconds)
+    return run_threads(size, lambda rank: work(ThreadCommunicator(rank, meeting)), meeting.abort)
+
+
+def run_threads(size: int, work: Callable[[int], T], abort: Callable[[], None]) -> list[T]:
+    """Runs ``work(rank)`` on ``size`` threads.
+
+    Args:
+        size: number of ranks.
+        work: what each rank does; one that is released because another failed raises BrokenBarrierError.
+        abort: releases all ranks that wait.
+
+    Returns:
+        The results in rank order.
+
+    Raises:
+        AutoplanError: as a rank raised it, or ExecutionError with the first failing rank's traceback.
+    """
     results: list[T | None] = [None] * size
     failures: list[tuple[int, BaseException, str]] = []
 
     def rank_main(rank: int) -> None:
         try:
-            results[rank] = work(ThreadCommunicator(rank, meeting))
+            results[rank] = work(rank)
         except BaseException as error:
             failures.append((rank, error, traceback.format_exc()))
-            meeting.abort()
+            abort()
 
     threads = [
         threading.Thread(target=rank_main, args=(rank,), name=f"rank {rank}", daemon=True)

@@ -9,7 +9,7 @@ from autoplan.execute.placement import Placement
 from autoplan.execute.source import Body, variable
 from autoplan.opgraph import OpGraph, State
 from autoplan.program.ir import Program, StateSlot
-from autoplan.program.rank_program import RankInput, RankTransition
+from autoplan.program.rank_program import RankInput, RankTransition, TensorKey
 from autoplan.states import Transition, sharded_axis
 
 _SLICES = {("R", "O"): "own_rows", ("R", "H"): "local_rows", ("H", "O"): "drop_halo"}
@@ -26,6 +26,8 @@ class Variables:
         latest: value of the program -> the latest version of its tensor, where that is another name.
         inputs: graph attributes that were loaded.
         transitions: in order.
+        elsewhere: tensors that ops of other stages make; received: those of them that were needed, in the state they are
+            made in.
     """
 
     program: Program
@@ -36,6 +38,8 @@ class Variables:
     latest: dict[str, str] = field(default_factory=dict)
     inputs: list[RankInput] = field(default_factory=list)
     transitions: list[RankTransition] = field(default_factory=list)
+    elsewhere: frozenset[str] = frozenset()
+    received: list[TensorKey] = field(default_factory=list)
 
     def define(self, tensor: str, state: State) -> str:
         """A new variable."""
@@ -61,10 +65,20 @@ class Variables:
             return self.load(tensor, state)
         if meta.origin in ("parameter", "buffer") and state == "R":
             return self._model_tensor(tensor)
+        if tensor in self.elsewhere and state == self.placement.produced[tensor]:
+            return self._receive(tensor, state)
         for step in self.placement.routes.get(tensor, ()):
             if step.target == state:
                 return self._transition(tensor, step)
         raise PlanError(f"tensor {tensor} is needed in state {state}, where nothing brings it")
+
+    def fetch(self, tensor: str) -> None:
+        """Brings a tensor that is not here yet in the state that it is loaded or made in, if that is possible."""
+        origin = self.opgraph.tensors[tensor].origin
+        if origin == "input" and self.placement.loaded.get(tensor):
+            self.bring(tensor, self.placement.loaded[tensor][0])
+        elif tensor in self.elsewhere:
+            self.bring(tensor, self.placement.produced[tensor])
 
     def load(self, tensor: str, state: State) -> str:
         """A graph attribute as it is given."""
@@ -92,7 +106,11 @@ class Variables:
 
     def written(self) -> tuple[str, ...]:
         """The model's own names of the buffers that an op writes: those that have a later version."""
-        return tuple(self._source(slot) for slot in self.program.state if slot.name in self.latest)
+        received = {tensor for tensor, _ in self.received}
+        made = {tensor for tensor, _ in self.defined} - received
+        return tuple(
+            self._source(slot) for slot in self.program.state if self.latest.get(slot.name) in made
+        )
 
     def gathered(self) -> tuple[str, ...]:
         """The axes along which rows are all-gathered."""
@@ -112,6 +130,13 @@ class Variables:
         where = "parameters" if slot.kind == "parameter" else "buffers"
         name = self.define(tensor, "R")
         self.body.add_first(f"{name} = {where}[{self._source(slot)!r}]", name)
+        return name
+
+    def _receive(self, tensor: str, state: State) -> str:
+        """A tensor of an earlier stage."""
+        self.received.append((tensor, state))
+        name = self.define(tensor, state)
+        self.body.add_first(f"{name} = received[{(tensor, state)!r}]", name)
         return name
 
     def _transition(self, tensor: str, step: Transition) -> str:

@@ -7,6 +7,8 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from autoplan.errors import PlanError
+
 
 @runtime_checkable
 class Communicator(Protocol):
@@ -57,3 +59,33 @@ class LocalCommunicator:
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy."""
         return tensor.clone()
+
+
+class SilentCommunicator:
+    """The place of one part of a batch among the parts: it runs as a rank would, but parts never talk to each other.
+
+    Attributes:
+        rank: number of the part; size: number of parts.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+
+    def all_to_all(
+        self, buffer: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
+    ) -> torch.Tensor:
+        """A copy where nothing is sent or expected. Raises PlanError otherwise."""
+        if any(send_counts) or any(recv_counts):
+            raise self._refusal("exchange rows")
+        return buffer.clone()
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Raises PlanError."""
+        raise self._refusal("sum")
+
+    def _refusal(self, what: str) -> PlanError:
+        return PlanError(
+            f"part {self.rank} of {self.size} is to {what} with other parts of its batch, which run at other times; "
+            "use one micro-batch"
+        )

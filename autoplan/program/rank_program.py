@@ -22,6 +22,8 @@ from autoplan.program.kernels import KERNELS
 
 InputKey = tuple[str, State]
 """A graph attribute, and the state it is to be loaded in."""
+TensorKey = tuple[str, State]
+"""A tensor of the OpGraph, and the state it lies in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class RankProgram:
     """One rank's program. Picklable.
 
     Attributes:
-        source: Python text that defines ``step(context, parameters, buffers, inputs, capture)``.
+        source: Python text that defines ``step(context, parameters, buffers, inputs, capture, received)``.
         operators: by name in the text, the qualified name of an ATen overload (``aten.mm.default``).
         objects: by name in the text, constant tensors (on the CPU), what kernels are told of their ops, functions of torch.
         inputs: attributes to load, each in one or more states.
@@ -93,7 +95,9 @@ class RankProgram:
         outputs: what it returns, flat, in the order of the traced program's outputs; the loss first where there is one.
         transitions: exchanges and slices, in order.
         gathered: axes along which it all-gathers (`RankContext.prepare`).
-        has_loss: its first output is a scalar loss, equal on all ranks.
+        has_loss: its first output is a scalar loss, equal on all ranks (a partial sum where it is a part of a pipeline).
+        receives: tensors that earlier stages make, and their states; sends: tensors that later stages read. Empty where the
+            program is whole.
     """
 
     source: str
@@ -108,6 +112,8 @@ class RankProgram:
     transitions: tuple[RankTransition, ...]
     gathered: tuple[str, ...]
     has_loss: bool
+    receives: tuple[TensorKey, ...] = ()
+    sends: tuple[TensorKey, ...] = ()
 
     def run(
         self,
@@ -116,6 +122,7 @@ class RankProgram:
         buffers: Mapping[str, torch.Tensor],
         inputs: Mapping[InputKey, Any],
         capture: Callable[..., None] | None = None,
+        received: Mapping[TensorKey, torch.Tensor] | None = None,
     ) -> list[Any]:
         """Runs one forward pass; gradients follow from calling ``backward`` on the loss on every rank.
 
@@ -126,14 +133,16 @@ class RankProgram:
             inputs: by (attribute, state).
             capture: for `execute.lockstep`: called with (op index, tensor name, state, tensor, keys) for every result of a
                 program that was written with ``capture=True``.
+            received: what the program ``receives``.
 
         Returns:
-            The outputs, in the order of ``outputs``, then the keys that some of them name. With the loss in R on every rank, gradients summed over ranks carry a
-            factor of the number of ranks, which a mean over ranks removes.
+            The outputs, in the order of ``outputs``, then the keys that some of them name, then what it ``sends``. With the
+            loss in R on every rank, gradients summed over ranks carry a factor of the number of ranks, which a mean over
+            ranks removes.
 
         Raises:
             GuardError: a decision recorded from the samples comes out differently.
-            PlanError: an input, parameter or buffer is missing.
+            PlanError: an input, parameter, buffer or received tensor is missing.
         """
         step = _COMPILED.get(self)
         if step is None:
@@ -142,8 +151,10 @@ class RankProgram:
         _check_given("parameter", self.parameters, parameters)
         _check_given("buffer", self.buffers, buffers)
         _check_given("input", [(i.attribute, i.state) for i in self.inputs], inputs)
+        given = received or {}
+        _check_given("tensor", self.receives, given)
         with torch.set_grad_enabled(torch.is_grad_enabled()):
-            result: list[Any] = step(context, parameters, buffers, inputs, capture)
+            result: list[Any] = step(context, parameters, buffers, inputs, capture, given)
         return result
 
 

@@ -56,13 +56,16 @@ def inseparable(
     groups = [*_written_storage(program, shared), *_layouts(program)]
     groups += _sizes(program, ops, tensors, axes)
     made_by = {index: step for index, step in enumerate(program.steps) if isinstance(step, OpStep)}
+    root = program.samples[0].alias
+    last_write = _last_writes(program)
     for op in ops:
-        # an op that gives tensors beside a number cannot simply be run again for the number
-        groups += [
-            (number, op.index)
-            for number in op.numbers
-            if any(name.startswith("v") for name in made_by[number].outs)
-        ]
+        for number in op.numbers:
+            step = made_by[number]
+            # a number is read again elsewhere, unless that would make tensors anew or find what it reads overwritten
+            makes = any(name.startswith("v") for name in step.outs)
+            written = any(last_write.get(root.get(name, name), -1) > number for name in step.reads)
+            if makes or written:
+                groups.append((number, op.index))
     known = {op.index for op in ops}
     merged = (tuple(sorted(known.intersection(group))) for group in groups)
     return tuple(dict.fromkeys(group for group in merged if len(group) > 1))
@@ -72,16 +75,23 @@ def _written_storage(program: Program, shared: Collection[str]) -> Iterable[tupl
     """Per storage that an op writes, the ops that touch it until the last write; all where another view is read later."""
     root = program.samples[0].alias
     touched: dict[str, list[int]] = {}
-    last_write: dict[str, int] = {}
     for index, step in enumerate(program.steps):
         names = {root.get(name, name) for name in _values(step)}
         for name in names:
             touched.setdefault(name, []).append(index)
-        if isinstance(step, OpStep):
-            last_write.update((root.get(name, name), index) for name in alias.written(step))
     whole = {root.get(name, name) for name in shared}
-    for name, last in last_write.items():
+    for name, last in _last_writes(program).items():
         yield tuple(index for index in touched[name] if index <= last or name in whole)
+
+
+def _last_writes(program: Program) -> dict[str, int]:
+    """By storage (the value that first held it), the last step that writes it."""
+    root = program.samples[0].alias
+    found: dict[str, int] = {}
+    for index, step in enumerate(program.steps):
+        if isinstance(step, OpStep):
+            found.update((root.get(name, name), index) for name in alias.written(step))
+    return found
 
 
 def _layouts(program: Program) -> Iterable[tuple[int, ...]]:

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphConv, JumpingKnowledge, SAGEConv
+from torch_geometric.nn.models import GAT, GCN, GIN, PNA, GraphSAGE
+
+from autoplan.execute.lockstep import StepResult, run_lockstep
+from autoplan.execute.rewrite import rank_program
+from autoplan.execute.stage_program import stage_programs
+from autoplan.execute.stages_in_threads import run_stages
+from autoplan.planner.check import state_of
+from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.workload import StepRequest, Workload, make_workload
+from tests.execute.cuts import even, scattered
+from tests.integration.graphs import awkward_graph
+
+FEATURES, HIDDEN, CLASSES = 8, 6, 4
+DEGREES = torch.tensor([3, 6, 9, 12, 8, 6, 5, 4, 3, 2, 2])
+
+
+class Skips(nn.Module):
+    """Case h07: four layers with residuals, jumping knowledge, a head."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.convs = nn.ModuleList([SAGEConv(FEATURES, FEATURES) for _ in range(4)])
+        self.jk = JumpingKnowledge("cat")
+        self.head = nn.Linear(4 * FEATURES, CLASSES)
+        self.dropout = nn.Dropout(p)
+
+    def forward(self, x, edge_index):
+        keep = []
+        for conv in self.convs:
+            x = torch.tanh(conv(self.dropout(x), edge_index)) + x
+            keep.append(x)
+        return self.head(self.jk(keep))
+
+
+class Tied(nn.Module):
+    """One weight at the beginning and at the end; a batch norm used twice; numbers read from tensors."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.conv = GraphConv(FEATURES, FEATURES)
+        self.norm = nn.BatchNorm1d(FEATURES)
+        self.head = nn.Linear(FEATURES, CLASSES)
+        self.dropout = nn.Dropout(p)
+
+    def forward(self, x, edge_index):
+        scale = edge_index.max().item()
+        h = self.norm(self.conv(x, edge_index).relu())
+        h = self.norm(self.conv(self.dropout(h), edge_index) * torch.tensor(1.0 + scale))
+        return self.head(self.conv(h, edge_index)) / scale
+
+
+class Ids(nn.Module):
+    """Case h08: integers, booleans and positions cross."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.first, self.second = GraphConv(FEATURES, HIDDEN), GraphConv(HIDDEN, HIDDEN)
+        self.table = nn.Embedding(101, HIDDEN)
+        self.head = nn.Linear(HIDDEN, CLASSES)
+        self.dropout = nn.Dropout(p)
+
+    def forward(self, x, edge_index, node_id):
+        large = node_id + 2**53 + 1
+        odd = (large % 2).bool()
+        heavy = edge_index[:, edge_index[0] % 3 != 0]
+        h = self.second(self.dropout(self.first(x, edge_index).relu()), heavy)
+        h = h + self.table((large - 2**53) % 101)
+        kept = self.dropout(h[odd])
+        h = h.masked_scatter(odd.unsqueeze(1), kept.relu())
+        return self.head(torch.where(odd.unsqueeze(1), h, -h))
+
+
+MODELS = {
+    "gcn": lambda p: GCN(FEATURES, HIDDEN, 2, CLASSES, dropout=p),
+    "gat": lambda p: GAT(FEATURES, HIDDEN, 2, CLASSES, dropout=p, heads=3),
+    "sage_max": lambda p: GraphSAGE(FEATURES, HIDDEN, 2, CLASSES, dropout=p, aggr="max"),
+    "gin_batch_norm": lambda p: GIN(FEATURES, HIDDEN, 2, CLASSES, dropout=p, norm="batch_norm"),
+    "pna": lambda p: PNA(
+        FEATURES,
+        HIDDEN,
+        2,
+        CLASSES,
+        dropout=p,
+        aggregators=["mean", "min", "max", "std"],
+        scalers=["identity", "amplification", "attenuation"],
+        deg=DEGREES,
+    ),
+    "gcn_jumping_knowledge": lambda p: GCN(FEATURES, HIDDEN, 3, CLASSES, dropout=p, jk="cat"),
+    "skips": Skips,
+    "tied": Tied,
+    "ids": Ids,
+}
+
+
+@dataclass
+class Case:
+    workload: Workload
+    measured: MeasuredGraph
+
+    @property
+    def tensors(self):
+        return self.measured.tensors
+
+    def alone(self, step: int = 0) -> StepResult:
+        program = rank_program(self.workload.traced.program, self.workload.opgraph, {})
+        return run_lockstep(
+            program,
+            self.measured.shards(1),
+            self.tensors,
+            *state_of(self.workload),
+            seed=5,
+            step=step,
+        )
+
+    def staged(self, stage_of, schedule="gpipe", step: int = 0) -> StepResult:
+        programs = stage_programs(
+            self.workload.traced.program, self.workload.opgraph, {}, stage_of, partial_loss=False
+        )
+        return run_stages(
+            programs,
+            schedule,
+            self.measured.shards(1),
+            self.tensors,
+            *state_of(self.workload),
+            seed=5,
+            step=step,
+        )
+
+
+def case_of(model: nn.Module, graph: Data) -> Case:
+    workload = make_workload(model, graph, StepRequest())
+    assert workload.shardable, workload.opgraph.reason
+    return Case(workload, MeasuredGraph.of(graph, workload.traced.schema, (1,)))
+
+
+@pytest.fixture(scope="module", params=[(name, p) for name in MODELS for p in (0.0, 0.5)], ids=str)
+def case(request) -> Case:
+    name, p = request.param
+    torch.manual_seed(3)
+    graph = awkward_graph(dtype=torch.float64)
+    graph.node_id = torch.randint(0, 2**40, (graph.num_nodes,))
+    return case_of(MODELS[name](p).double(), graph)
+
+
+def assert_equal(found: StepResult, expected: StepResult) -> None:
+    assert torch.allclose(found.loss, expected.loss, rtol=1e-12, atol=1e-12)
+    for mine, wanted in zip(found.outputs, expected.outputs, strict=True):
+        assert torch.allclose(mine, wanted, rtol=0, atol=1e-12)
+    assert found.gradients.keys() == expected.gradients.keys()
+    for name, wanted in expected.gradients.items():
+        assert torch.allclose(found.gradients[name], wanted, rtol=1e-10, atol=1e-11), name
+    assert found.buffers.keys() == expected.buffers.keys()
+    for name, wanted in expected.buffers.items():
+        assert torch.allclose(found.buffers[name], wanted, rtol=0, atol=1e-12), name
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_stages_give_one_devices_numbers(case, stages):
+    for step in (0, 1):
+        assert_equal(case.staged(even(case.workload.opgraph, stages), step=step), case.alone(step))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_cut_gives_one_devices_numbers(case, seed):
+    stage_of = scattered(case.workload.opgraph, 4, seed)
+    assert_equal(case.staged(stage_of, "1f1b"), case.alone())
