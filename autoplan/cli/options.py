@@ -42,8 +42,7 @@ PlanFile = Annotated[
     Path | None,
     typer.Option(
         "--plan",
-        help="Use this saved plan instead of making one; it carries devices, strategy and optimizer. "
-        "--devices beside it says which devices these must be.",
+        help="Use this saved plan instead of making one; it carries devices, strategy and optimizer.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

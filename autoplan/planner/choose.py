@@ -19,8 +19,10 @@ from autoplan.errors import InfeasibleError
 from autoplan.planner.check import Checker, Mismatch
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import Workload, model_tensors
-from autoplan.search import Candidate, SearchResult, solve
+from autoplan.search import Candidate, SearchOptions, SearchResult, solve
 
+_OPTIONS = SearchOptions(families=("single", "data"))
+"""What plans are made of; stages are searched, but the planner does not run them yet."""
 _ROUNDS = 8
 """How often the search may be sent back; each round denies at least one strategy."""
 
@@ -83,6 +85,7 @@ def choose(
                 objective=objective,
                 training=workload.traced.training,
                 denied=denied,
+                options=_OPTIONS,
             )
         except InfeasibleError as error:
             if not mismatches:

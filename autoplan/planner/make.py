@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 from torch_geometric.data import Data
 
-from autoplan.cluster import used_cluster
 from autoplan.device import Cluster
 from autoplan.plan import PLAN_VERSION, Fingerprints, PlanData
-from autoplan.planner.check import Mismatch
-from autoplan.planner.choose import choose
+from autoplan.planner.choose import Choice, choose
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import (
     StepRequest,
@@ -22,8 +19,13 @@ from autoplan.planner.workload import (
     model_tensors,
 )
 from autoplan.plugins import registry
-from autoplan.search import SearchResult
-from autoplan.search.assemble import alternatives, device_uses, partition_use, stage_plan
+from autoplan.search.assemble import (
+    alternatives,
+    device_uses,
+    partition_use,
+    pipeline_use,
+    stage_plans,
+)
 from autoplan.search.fingerprint import devices_fingerprint, model_fingerprint
 from autoplan.trace.step_module import MODEL, user_name
 from autoplan.version import version
@@ -48,9 +50,7 @@ def make_plan(
         AutoplanError: see `autoplan.api.optimize`.
     """
     workload = check_on_graph(make_workload(model, graph, request), graph)
-    measured = MeasuredGraph.of(
-        graph, workload.traced.schema, numbers_of_parts(workload, cluster, strategy)
-    )
+    measured = MeasuredGraph.of(graph, workload.traced.schema, _parts(workload, cluster, strategy))
     choice = choose(
         model,
         graph,
@@ -62,27 +62,12 @@ def make_plan(
         strategy=strategy,
         objective=objective,
     )
-    return assemble_plan(
-        model, workload, measured, cluster, choice.result, choice.mismatches, optimizer
-    )
-
-
-def assemble_plan(
-    model: nn.Module,
-    workload: Workload,
-    measured: MeasuredGraph,
-    cluster: Cluster,
-    result: SearchResult,
-    mismatches: Sequence[Mismatch],
-    optimizer: str,
-) -> PlanData:
-    """The plan of a search's answer; ``mismatches`` are what the lock-step check rejected on the way."""
-    opgraph = workload.opgraph
+    result, opgraph = choice.result, workload.opgraph
     best = result.best
     assert best.prediction is not None
     parameters = tuple(name for name, _ in model.named_parameters())
     buffers = tuple(name for name, _ in model.named_buffers())
-    stage = stage_plan(
+    stages = stage_plans(
         best,
         opgraph,
         parameters=parameters,
@@ -94,7 +79,6 @@ def assemble_plan(
         autoplan_version=version(),
         strategy=best.strategy,
         forced=result.forced,
-        rebound=False,
         exact=True,
         status=best.status,
         gap=result.gap,
@@ -106,17 +90,15 @@ def assemble_plan(
         generality_reason=opgraph.reason,
         devices_text=cluster.text,
         devices=device_uses(best, cluster),
-        cluster=used_cluster(cluster),
         graph_rows=tuple(sorted(measured.schema.rows.items())),
-        graph_attributes=measured.attributes,
         partition=partition_use(best, measured.stats),
         batch=None,
-        pipeline=None,
-        stages=(stage,),
+        pipeline=pipeline_use(best),
+        stages=stages,
         predicted=best.prediction,
         alternatives=alternatives(result),
         unknown_ops=tuple(dict.fromkeys(op.name for op in opgraph.unknown_ops)),
-        notes=tuple(_notes(workload, result, mismatches)),
+        notes=tuple(_notes(workload, choice)),
         fingerprints=Fingerprints(
             model=model_fingerprint(opgraph),
             graph=measured.fingerprint,
@@ -126,7 +108,7 @@ def assemble_plan(
     )
 
 
-def numbers_of_parts(workload: Workload, cluster: Cluster, strategy: str) -> tuple[int, ...]:
+def _parts(workload: Workload, cluster: Cluster, strategy: str) -> tuple[int, ...]:
     """Numbers of parts worth cutting the graph into: one per candidate."""
     devices = len(cluster.devices)
     if strategy == "single" or devices == 1 or not workload.shardable:
@@ -146,14 +128,14 @@ def _attributes(workload: Workload, known: set[str]) -> tuple[str, ...]:
     return tuple(sorted(names - known))
 
 
-def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismatch]) -> list[str]:
+def _notes(workload: Workload, choice: Choice) -> list[str]:
     opgraph, traced = workload.opgraph, workload.traced
     notes = []
     if opgraph.reason:
         notes.append(f"plain PyTorch on one device runs this step: {opgraph.reason}")
     elif opgraph.single_only:
         notes.append(f"only one device can run this step: {opgraph.single_only}")
-    notes += [f"a strategy was rejected by the lock-step check: {m}" for m in mismatches]
+    notes += [f"a strategy was rejected by the lock-step check: {m}" for m in choice.mismatches]
     # a concrete trace sees fewer gradients than plain PyTorch has
     if traced.has_loss and workload.general:
         own = traced.module.get_submodule(MODEL)
@@ -165,6 +147,6 @@ def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismat
         ]
         if idle:
             notes.append(f"no gradient of the loss reaches {', '.join(idle)}")
-    failures = result.failures
+    failures = choice.result.failures
     notes += [f"cost model {f.model} failed on {f.op}: {f.reason}" for f in failures]
     return notes

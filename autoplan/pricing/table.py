@@ -183,7 +183,7 @@ def price_op(
     if training and op.backward is not None:
         works.append(op.backward)
     same = (tuple(works),) * group.size
-    local = price_works(op.name, same, _dtype(graph, op), rows, group, pricer)
+    local = price_works(op.name, same, op_dtype(graph, op), rows, group, pricer)
     if group.size == 1 or not strategy.collectives:
         return local
     payload = 0
@@ -248,7 +248,7 @@ def price_works(
     )
 
 
-def _dtype(graph: OpGraph, op: Op) -> str:
+def op_dtype(graph: OpGraph, op: Op) -> str:
     """The floating dtype it computes in, else that of its first tensor."""
     names = (*op.outputs, *op.inputs)
     dtypes = [graph.tensors[name].dtype for name in names if name in graph.tensors]

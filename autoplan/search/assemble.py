@@ -7,48 +7,92 @@ from collections.abc import Sequence
 from autoplan.device import Cluster
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import EDGE, NODE, OpGraph
-from autoplan.plan import Alternative, DeviceUse, OpChoice, PartitionUse, StagePlan
-from autoplan.search.result import Candidate, SearchResult
+from autoplan.plan import (
+    Alternative,
+    DeviceUse,
+    OpChoice,
+    PartitionUse,
+    PipelineUse,
+    StagePlan,
+)
+from autoplan.search.result import Candidate, SearchResult, StagePart
 
 
-def stage_plan(
+def stage_plans(
     candidate: Candidate,
     graph: OpGraph,
     *,
     parameters: Sequence[str] = (),
     buffers: Sequence[str] = (),
     attributes: Sequence[str] = (),
-) -> StagePlan:
-    """The one stage of a candidate that has a price. ``devices`` are ranks of the plan, 0 to P-1.
+) -> tuple[StagePlan, ...]:
+    """The stages of a candidate that has a price; one where there is one group of devices. ``devices`` are ranks of the plan.
 
     Args:
         candidate: the chosen one.
         graph: the program.
-        parameters: the model's own names of what every rank holds.
+        parameters: the model's own names. With several stages each has those that its ops read.
         buffers: likewise.
         attributes: likewise, plain tensors that are neither.
     """
     if candidate.choices is None:
         raise ValueError(f"'{candidate.name}' was rejected: {candidate.reason}")
     flow = graph.to_networkx()
-    return StagePlan(
-        devices=tuple(range(len(candidate.ranks))),
-        choices=tuple(
-            OpChoice(
-                op.index,
-                op.name,
-                op.module,
-                candidate.choices[op.index],
-                tuple(sorted(flow.predecessors(op.index))),
-            )
-            for op in graph.ops
-        ),
-        transitions=candidate.transitions,
-        inputs=candidate.inputs,
-        parameters=tuple(parameters),
-        buffers=tuple(buffers),
-        attributes=tuple(attributes),
-        memory=candidate.memory,
+    choices = {
+        op.index: OpChoice(
+            op.index,
+            op.name,
+            op.module,
+            candidate.choices[op.index],
+            tuple(sorted(flow.predecessors(op.index))),
+        )
+        for op in graph.ops
+    }
+    if candidate.stage_of is None:
+        return (
+            StagePlan(
+                devices=tuple(range(len(candidate.ranks))),
+                choices=tuple(choices.values()),
+                transitions=candidate.transitions,
+                inputs=candidate.inputs,
+                parameters=tuple(parameters),
+                buffers=tuple(buffers),
+                attributes=tuple(attributes),
+                memory=candidate.memory,
+            ),
+        )
+    count = len(candidate.stages)
+    return tuple(
+        StagePlan(
+            devices=tuple(replica * count + number for replica in range(candidate.replicas)),
+            choices=tuple(choices[op] for op in part.ops),
+            transitions=part.transitions,
+            inputs=part.inputs,
+            parameters=_read(part, parameters),
+            buffers=_read(part, buffers),
+            attributes=_read(part, attributes),
+            memory=part.memory,
+            sends=part.sends,
+        )
+        for number, part in enumerate(candidate.stages)
+    )
+
+
+def _read(part: StagePart, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the names that a stage reads, in their order; a step calls them by one more name in front."""
+    read = {name for source in part.sources for name in (source, source.partition(".")[2])}
+    return tuple(name for name in names if name in read)
+
+
+def pipeline_use(candidate: Candidate) -> PipelineUse | None:
+    """How the stages work together; None where there is one group of devices."""
+    if candidate.stage_of is None:
+        return None
+    return PipelineUse(
+        schedule=candidate.schedule,
+        micro_batches=candidate.micro_batches,
+        replicas=candidate.replicas,
+        bubble=candidate.bubble,
     )
 
 
@@ -92,10 +136,14 @@ def device_uses(candidate: Candidate, cluster: Cluster) -> tuple[DeviceUse, ...]
 
 
 def partition_use(candidate: Candidate, stats: GraphStats) -> PartitionUse | None:
-    """How the graph is cut for a candidate; None where it is not."""
-    if candidate.strategy == "single":
+    """How the graph is cut for a candidate, a pipeline's into the parts of all replicas; None where it is not."""
+    if candidate.stage_of is None:
+        parts = len(candidate.ranks)
+    else:
+        parts = candidate.replicas * candidate.micro_batches
+    if parts == 1:
         return None
-    partition = stats.partitions[len(candidate.ranks)]
+    partition = (stats.closed if candidate.closed else stats.partitions)[parts]
     return PartitionUse(
         method=partition.method,
         parts=partition.parts,

@@ -1,4 +1,4 @@
-"""The candidates: ``single`` on each kind of device, ``data`` on all devices and on fewer. Each gets a price or a reason."""
+"""Candidates of one group: ``single`` on each kind of device, ``data`` on all devices and on fewer. Each gets a price or a reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from autoplan.device import Cluster
-from autoplan.graphstats import GraphStats
+from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import OpGraph
 from autoplan.plan import PlannedTransition, Strategy
 from autoplan.pricing.fixed import fixed_costs
@@ -19,6 +19,7 @@ from autoplan.search.blocks import heaviest_inputs
 from autoplan.search.check import buffers, presence
 from autoplan.search.ilp import solve as solve_programme
 from autoplan.search.infeasible import model_too_large, short_of_memory, too_large
+from autoplan.search.local import HEAVY
 from autoplan.search.optimise import optimise
 from autoplan.search.problem import NoChoice, Problem, build_problem
 from autoplan.search.result import Candidate, SearchOptions
@@ -27,9 +28,6 @@ from autoplan.simulate import simulate
 
 MOST_TRIES = 20
 """So many ops are tried as the one whose rows must be shared out, the costliest first."""
-
-_HEAVY = ("dense", "gather", "scatter", "spmm")
-"""Kinds of work that ``data`` is there to share out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,31 @@ class Task:
     denied: Mapping[int, frozenset[str]]
     options: SearchOptions
 
+    @property
+    def whole_units(self) -> bool:
+        """Whether ``data`` shares out whole graphs."""
+        return self.stats.unit == "graph" and bool(self.stats.closed)
 
-def all_candidates(task: Task) -> tuple[Candidate, ...]:
-    """Every candidate, in a fixed order: single devices first, then data on ever fewer devices."""
-    found = [single(task, rank) for rank in _distinct(task.cluster)]
-    everyone = len(task.cluster.devices)
-    counts = [everyone]
-    if task.options.fewer_devices:
-        fewer = [count for count in task.stats.partitions if 1 < count < everyone]
-        counts += sorted(fewer, reverse=True)
-    return (*found, *(data(task, count) for count in counts))
+    @property
+    def cuts(self) -> Mapping[int, PartitionStats]:
+        """The partitions that ``data`` uses, by number of parts."""
+        return self.stats.closed if self.whole_units else self.stats.partitions
+
+
+def one_group_candidates(task: Task) -> tuple[Candidate, ...]:
+    """``single`` and ``data``, in a fixed order: single devices first, then data on ever fewer devices."""
+    families = task.options.families
+    found = []
+    if "single" in families:
+        found += [single(task, rank) for rank in _distinct(task.cluster)]
+    if "data" in families:
+        everyone = len(task.cluster.devices)
+        counts = [everyone]
+        if task.options.fewer_devices:
+            fewer = [count for count in task.cuts if 1 < count < everyone]
+            counts += sorted(fewer, reverse=True)
+        found += [data(task, count) for count in counts]
+    return tuple(found)
 
 
 def _distinct(cluster: Cluster) -> tuple[int, ...]:
@@ -86,26 +99,36 @@ def data(task: Task, count: int) -> Candidate:
     reason = _not_shareable(task, count)
     if reason is not None:
         return Candidate(name, "data", ranks, reason=reason)
-    return _search(task, name, "data", Group(task.cluster, ranks, task.stats.partitions[count]))
+    found = _search(task, name, "data", Group(task.cluster, ranks, task.cuts[count]))
+    return replace(found, closed=task.cuts[count].closed)
 
 
 def _not_shareable(task: Task, count: int) -> str | None:
-    """Why the rows cannot be shared out, before anything is priced."""
-    graph = task.graph
+    """Why the rows cannot be shared out between so many devices, before anything is priced."""
     if count < 2:
         return "data needs at least two devices, there is one"
     nodes = task.stats.rows["node"]
     if nodes < count:
         there_are = "there is 1 node" if nodes == 1 else f"there are {nodes} nodes"
         return f"{there_are} to share out over {count} devices; give fewer devices or strategy='single'"
+    reason = not_shareable(task)
+    if reason is not None:
+        return reason
+    if count not in task.cuts:
+        whole = f", as it has {task.stats.units} graphs" if task.whole_units else ""
+        return f"the graph has not been cut into {count} parts{whole}"
+    return None
+
+
+def not_shareable(task: Task) -> str | None:
+    """Why no op can run on a part of the rows."""
+    graph = task.graph
     if graph.single_only is not None:
         return f"the program must run on one device: {graph.single_only}"
     if graph.generality == "concrete":
         return f"no op can run on a part of the rows: the trace is concrete ({graph.reason})"
     if not any(s.rows != "R" for op in graph.ops for s in op.strategies):
         return f"no op can run on a part of the rows{_culprits(task)}"
-    if count not in task.stats.partitions:
-        return f"the graph has not been cut into {count} parts"
     return None
 
 
@@ -227,7 +250,7 @@ def _optimise(task: Task, group: Group, problem: Problem, *, share: bool) -> Sol
 
 def shared_out(problem: Problem, graph: OpGraph) -> Problem:
     """The problem where heavy ops run on a part of the rows, as far as they have such a choice."""
-    heavy = {op.index for op in graph.ops if op.forward.kind in _HEAVY}
+    heavy = {op.index for op in graph.ops if op.forward.kind in HEAVY}
     blocks = []
     for choices in problem.blocks:
         sharded = tuple(choice for choice in choices if choice.sharded)

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import highspy
@@ -51,6 +51,100 @@ MICRO = 1e6
 INTEGRAL = 1e-6
 ROUNDS = 400
 Terms = list[tuple[Any, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """HiGHS's own words: status, whether there is a solution, its value, a bound, and whether a clock stopped it."""
+
+    status: Literal["optimal", "stopped", "infeasible"]
+    has_solution: bool
+    value: float
+    bound: float
+    clock: bool
+
+
+class LinearProgramme:
+    """Variables, rows and an objective of PuLP, solved by HiGHS and read by ourselves.
+
+    Attributes:
+        lp: PuLP's problem; values: of the last answer, by the variables' order.
+    """
+
+    def __init__(self) -> None:
+        self.lp = pulp.LpProblem("plan", pulp.LpMinimize)
+        self.values: list[float] = []
+
+    def binary(self, name: str) -> Any:
+        """A new variable, 0 or 1."""
+        return self.lp.add_variable(name, lowBound=0, upBound=1, cat="Integer")
+
+    def continuous(self, name: str, most: float | None = None) -> Any:
+        """A new variable from zero to ``most``."""
+        return self.lp.add_variable(name, lowBound=0, upBound=most)
+
+    def minimise(self, terms: Terms) -> None:
+        """Set the objective."""
+        self.lp.setObjective(pulp.lpSum(factor * variable for variable, factor in terms))
+
+    def add(self, terms: Terms, sense: str, right: float) -> None:
+        """Add the row ``sum of terms, sense, right``."""
+        senses = {
+            "<=": pulp.LpConstraintLE,
+            "==": pulp.LpConstraintEQ,
+            ">=": pulp.LpConstraintGE,
+        }
+        left = pulp.lpSum(factor * variable for variable, factor in terms)
+        self.lp.addConstraint(pulp.LpConstraint(left, sense=senses[sense], rhs=right))
+
+    def call(self, limits: SolverLimits, *, integer: bool) -> RawAnswer:
+        """Call HiGHS, on the relaxation or on the integer programme; its values stay in ``values``."""
+        options: dict[str, Any] = {"random_seed": 0, "mip_max_nodes": limits.nodes}
+        solver = _Highs(
+            mip=integer,
+            msg=False,
+            threads=1,
+            gapRel=limits.gap,
+            gapAbs=0.0,
+            timeLimit=limits.seconds if integer else None,
+            **options,
+        )
+        with quiet_stdout():
+            self.lp.solve(solver)
+        highs = self.lp.solverModel
+        status = highs.getModelStatus()
+        kinds = highspy.HighsModelStatus
+        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+            return RawAnswer("infeasible", False, math.inf, math.inf, False)
+        info = highs.getInfo()
+        has_solution = info.primal_solution_status == 2
+        if has_solution:
+            self.values = list(highs.getSolution().col_value)
+        stopped = status != kinds.kOptimal
+        if stopped and not integer:
+            # numerical trouble in the relaxation proves nothing; the integer programme is tried all the same
+            return RawAnswer("stopped", False, math.inf, -math.inf, False)
+        return RawAnswer(
+            "stopped" if stopped else "optimal",
+            has_solution,
+            info.objective_function_value,
+            info.mip_dual_bound if integer else info.objective_function_value,
+            status == kinds.kTimeLimit,
+        )
+
+    def value(self, variable: Any) -> float:
+        """A variable's value in the last answer."""
+        return float(self.values[variable.index])
+
+
+class _Highs(pulp.HiGHS):  # type: ignore[misc]  # pulp is untyped
+    """HiGHS through PuLP, read by ourselves: PuLP has no word for some of HiGHS's states, and a wrong one for others."""
+
+    def actualSolve(self, lp: Any) -> int:  # noqa: N802  (PuLP's name)
+        self.createAndConfigureSolver(lp)
+        self.buildSolverModel(lp)
+        lp.solverModel.run()
+        return 0
 
 
 def solve(
@@ -103,21 +197,12 @@ def solve(
     raise SolverError(f"no end after {ROUNDS} rounds of added rows")
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: Literal["optimal", "stopped", "infeasible"]
-    has_solution: bool
-    value: float
-    bound: float
-    clock: bool
-
-
-class _Programme:
+class _Programme(LinearProgramme):
     """The programme while it grows."""
 
     def __init__(self, problem: Problem, objective: str, sharded: bool) -> None:
+        super().__init__()
         self.problem = problem
-        self.lp = pulp.LpProblem("plan", pulp.LpMinimize)
         self.z: list[list[Any]] = []
         self.move: dict[tuple[int, int], Any] = {}
         self.cross: dict[tuple[int, int], Any] = {}
@@ -126,7 +211,6 @@ class _Programme:
         self.readers: dict[Place, list[tuple[int, int, bool]]] = {}
         self.required = {read.place: read.crosses for read in problem.required}
         self.peak: Any = None
-        self.values: list[float] = []
         self._choose()
         self._one_choice()
         self._reads()
@@ -140,7 +224,7 @@ class _Programme:
     def _choose(self) -> None:
         """Z for every choice, move for every transition that can lead to where somebody may read."""
         for b, choices in enumerate(self.problem.blocks):
-            row = [self._binary(f"z{b:06d}_{k:03d}") for k in range(len(choices))]
+            row = [self.binary(f"z{b:06d}_{k:03d}") for k in range(len(choices))]
             self.z.append(row)
             counts: dict[Place, int] = {}
             for k, (variable, choice) in enumerate(zip(row, choices, strict=True)):
@@ -158,18 +242,15 @@ class _Programme:
                 for m, move in enumerate(tensor.moves):
                     goal = Place(t, move.transition.target)
                     if goal in wanted and (t, m) not in self.move:
-                        self.move[t, m] = self._binary(f"m{t:06d}_{m:03d}")
+                        self.move[t, m] = self.binary(f"m{t:06d}_{m:03d}")
                         wanted[Place(t, move.transition.source)] = None
                         grown = True
-
-    def _binary(self, name: str) -> Any:
-        return self.lp.add_variable(name, lowBound=0, upBound=1, cat="Integer")
 
     def _objective(self, objective: str, adjoints: Terms) -> None:
         """Microseconds of all choices, moves and adjoints, or the peak in MiB."""
         if objective == "memory":
-            self.peak = self.lp.add_variable("peak", lowBound=0)
-            self.lp.setObjective(1.0 * self.peak)
+            self.peak = self.continuous("peak")
+            self.minimise([(self.peak, 1.0)])
             return
         terms = [
             (variable, choice.seconds * MICRO)
@@ -180,7 +261,7 @@ class _Programme:
             (variable, self.problem.tensors[t].moves[m].seconds * MICRO)
             for (t, m), variable in self.move.items()
         ]
-        self.lp.setObjective(pulp.lpSum(factor * variable for variable, factor in terms + adjoints))
+        self.minimise(terms + adjoints)
 
     def _one_choice(self) -> None:
         """one: every block takes one choice."""
@@ -245,7 +326,7 @@ class _Programme:
             if list(kinds[t]) == [True]:
                 terms.append((variable, seconds))
             elif True in kinds[t]:
-                self.cross[t, m] = self.lp.add_variable(f"c{t:06d}_{m:03d}", lowBound=0)
+                self.cross[t, m] = self.continuous(f"c{t:06d}_{m:03d}")
                 terms.append((self.cross[t, m], seconds))
         for (t, m), crossed in self.cross.items():
             variable = self.move[t, m]
@@ -272,55 +353,14 @@ class _Programme:
         ]
         self.add(terms, ">=", 1.0)
 
-    def add(self, terms: Terms, sense: str, right: float) -> None:
-        """Add the row ``sum of terms, sense, right``."""
-        senses = {
-            "<=": pulp.LpConstraintLE,
-            "==": pulp.LpConstraintEQ,
-            ">=": pulp.LpConstraintGE,
-        }
-        left = pulp.lpSum(factor * variable for variable, factor in terms)
-        self.lp.addConstraint(pulp.LpConstraint(left, sense=senses[sense], rhs=right))
-
     def tighten(self, evaluation: Evaluation) -> bool:
         """Add the memory rows that a solution violates; False where it violates none that is missing."""
         return self.memory is not None and self.memory.tighten(evaluation)
 
-    def run(self, limits: SolverLimits, *, integer: bool) -> _Answer:
-        """Call HiGHS, on the relaxation or on the integer programme."""
-        options: dict[str, Any] = {"random_seed": 0, "mip_max_nodes": limits.nodes}
-        solver = _Highs(
-            mip=integer,
-            msg=False,
-            threads=1,
-            gapRel=limits.gap,
-            gapAbs=0.0,
-            timeLimit=limits.seconds if integer else None,
-            **options,
-        )
-        with quiet_stdout():
-            self.lp.solve(solver)
-        highs = self.lp.solverModel
-        status = highs.getModelStatus()
-        kinds = highspy.HighsModelStatus
-        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
-            return _Answer("infeasible", False, math.inf, math.inf, False)
-        info = highs.getInfo()
-        has_solution = info.primal_solution_status == 2
-        if has_solution:
-            self.values = list(highs.getSolution().col_value)
-        stopped = status != kinds.kOptimal
-        if stopped and not integer:
-            # numerical trouble in the relaxation proves nothing; the integer programme is tried all the same
-            return _Answer("stopped", False, math.inf, -math.inf, False)
-        raw = info.mip_dual_bound if integer else info.objective_function_value
-        return _Answer(
-            "stopped" if stopped else "optimal",
-            has_solution,
-            self._scaled(info.objective_function_value),
-            self._scaled(raw),
-            status == kinds.kTimeLimit,
-        )
+    def run(self, limits: SolverLimits, *, integer: bool) -> RawAnswer:
+        """Call HiGHS; values and bounds in seconds, or in bytes."""
+        raw = self.call(limits, integer=integer)
+        return replace(raw, value=self._scaled(raw.value), bound=self._scaled(raw.bound))
 
     def _scaled(self, value: float) -> float:
         """An objective value in seconds, or in bytes."""
@@ -329,21 +369,8 @@ class _Programme:
     def integral(self) -> bool:
         """Whether the last values of all z and move are whole numbers."""
         variables = (*itertools.chain.from_iterable(self.z), *self.move.values())
-        return all(abs(x - round(x)) < INTEGRAL for x in map(self._value, variables))
-
-    def _value(self, variable: Any) -> float:
-        return float(self.values[variable.index])
+        return all(abs(x - round(x)) < INTEGRAL for x in map(self.value, variables))
 
     def assignment(self) -> tuple[int, ...]:
         """The choice of each block in the last values."""
-        return tuple(max(range(len(row)), key=lambda k: self._value(row[k])) for row in self.z)
-
-
-class _Highs(pulp.HiGHS):  # type: ignore[misc]  # pulp is untyped
-    """HiGHS through PuLP, read by ourselves: PuLP has no word for some of HiGHS's states, and a wrong one for others."""
-
-    def actualSolve(self, lp: Any) -> int:  # noqa: N802  (PuLP's name)
-        self.createAndConfigureSolver(lp)
-        self.buildSolverModel(lp)
-        lp.solverModel.run()
-        return 0
+        return tuple(max(range(len(row)), key=lambda k: self.value(row[k])) for row in self.z)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoplan.device import Device
 from autoplan.opgraph import OpGraph
@@ -10,6 +11,9 @@ from autoplan.pricing.memory import ModelTensor, StaticMemory
 from autoplan.search.check import presence
 from autoplan.search.problem import Problem
 from autoplan.search.solution import Solution
+from autoplan.search.stage_cuts import best_cuts
+from autoplan.search.stage_problem import StageProblem, evaluate_stages
+from autoplan.search.stage_setting import Layout
 
 MIB = float(1 << 20)
 
@@ -98,6 +102,61 @@ def short_of_memory(
             f"{sizes[largest] / MIB:.1f} MiB"
         )
     return f"{message}; give a device with at least {_capacity(peaks[rank], head_room)}"
+
+
+def stages_too_small(
+    graph: OpGraph, problems: Sequence[tuple[Layout, StageProblem]], head_room: float
+) -> str:
+    """Which stage is short in the cuts that need least, by how much, and of what: the problem that is nearest to fitting.
+
+    Args:
+        graph: the program.
+        problems: layouts with their problems, none of which has a solution within its limits.
+        head_room: share of each capacity that stays free.
+    """
+    nearest: tuple[float, Layout, StageProblem, tuple[int, ...]] | None = None
+    for layout, problem in problems:
+        free = replace(problem, slots=tuple(replace(slot, limit=None) for slot in problem.slots))
+        cuts = best_cuts(free, objective="memory")
+        if cuts is None:
+            continue
+        missing = max(evaluate_stages(problem, cuts).excess)
+        if nearest is None or missing < nearest[0]:
+            nearest = missing, layout, problem, cuts
+    if nearest is None:
+        return "the program has fewer parts that a cut may separate than there are stages"
+    _, layout, problem, cuts = nearest
+    found = evaluate_stages(problem, cuts)
+    stage = max(range(layout.stages), key=lambda s: (found.excess[s], found.bytes[s], -s))
+    ranks = [layout.rank(replica, stage) for replica in range(layout.replicas)]
+    device = min((layout.group.devices[r] for r in ranks), key=lambda d: d.memory_bytes or 0)
+    capacity = device.memory_bytes or 0
+    missing = max(0.0, found.bytes[stage] - capacity * (1 - head_room))
+    flight = f" with {layout.micro_batches} micro-batches" if layout.micro_batches > 1 else ""
+    return (
+        f"stage {stage} of {layout.stages}{flight} needs {found.bytes[stage] / MIB:.1f} MiB on '{device.name}' in the "
+        f"cuts that need least, which has {capacity / MIB:.1f} MiB{_kept(head_room)}: short by {missing / MIB:.1f} MiB"
+        f"{_largest(graph, problem, cuts, stage)}; give devices with at least "
+        f"{_capacity(found.bytes[stage], head_room)}, or more of them for more stages"
+    )
+
+
+def _largest(graph: OpGraph, problem: StageProblem, cuts: Sequence[int], stage: int) -> str:
+    """The largest thing that a stage holds or keeps for backward."""
+    sizes = {
+        each.name: each.bytes
+        for each in problem.held
+        if any(cuts[block] == stage for block in each.readers)
+    }
+    names = {name: f"'{name}'" for name in sizes}
+    for number, unit in enumerate(problem.units):
+        if any(cuts[block] == stage for block in unit.savers):
+            sizes[unit.name] = float(problem.kept[stage, number])
+            names[unit.name] = _described(graph, unit.name)
+    if not sizes:
+        return ""
+    largest = max(sizes, key=lambda name: sizes[name])
+    return f"; the largest it holds is {names[largest]}, {sizes[largest] / MIB:.1f} MiB"
 
 
 def _described(graph: OpGraph, name: str) -> str:

@@ -8,16 +8,22 @@ from dataclasses import dataclass, field
 from autoplan.opgraph import State
 from autoplan.plan import (
     MemorySheet,
+    PlannedTransfer,
     PlannedTransition,
     Prediction,
+    Schedule,
     Status,
     Strategy,
 )
 from autoplan.pricing.memory import ModelTensor
 from autoplan.pricing.table import ModelFailure
 from autoplan.simulate import TimelineEntry
+from autoplan.simulate_stages import ActionEntry
 
-__all__ = ["Candidate", "ModelTensor", "SearchOptions", "SearchResult"]
+__all__ = ["Candidate", "ModelTensor", "SearchOptions", "SearchResult", "StagePart"]
+
+FAMILIES: tuple[Strategy, ...] = ("single", "data", "model", "pipeline", "hybrid")
+"""What this version searches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class SearchOptions:
         gap: relative gap at which a solution counts as optimal.
         node_limit: branch-and-bound nodes of one solve; a stop there is deterministic.
         time_limit_seconds: wall clock of one solve; a stop there is not deterministic. None: no limit.
-        fewer_devices: also try ``data`` on fewer devices than the cluster has, where a partition was measured.
+        fewer_devices: also try fewer devices than the cluster has (``data``: where a partition was measured).
+        families: those that are tried.
     """
 
     head_room: float = 0.1
@@ -37,6 +44,25 @@ class SearchOptions:
     node_limit: int = 20_000
     time_limit_seconds: float | None = None
     fewer_devices: bool = True
+    families: tuple[Strategy, ...] = FAMILIES
+
+
+@dataclass(frozen=True, slots=True)
+class StagePart:
+    """What one stage does.
+
+    Attributes:
+        ops: indices, in program order. transitions, inputs, sends: as in `autoplan.plan.StagePlan`.
+        sources: of the parameters, buffers and other tensors of the model that its ops read, by their names in the step.
+        memory: one sheet per rank of the stage (replica).
+    """
+
+    ops: tuple[int, ...]
+    transitions: tuple[PlannedTransition, ...]
+    inputs: tuple[tuple[str, State], ...]
+    sends: tuple[PlannedTransfer, ...]
+    sources: tuple[str, ...]
+    memory: tuple[MemorySheet, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +77,10 @@ class Candidate:
         transitions: exchanges and slices between states, each once per step, in the order of their tensors.
         inputs: graph attributes by tensor name and the states they are loaded in.
         prediction, memory (per rank), timeline: what the simulator expects; None and empty where rejected.
+        stage_of: op index -> stage; None where there is one group of devices. stages: each in turn; rank ``d * S + s`` of
+            ``ranks`` runs stage s of replica d. schedule, micro_batches (of each replica), replicas, bubble: as in
+            `autoplan.plan.PipelineUse`.
+        closed: the batch is cut along whole units (``GraphStats.closed``).
         status: how sure the answer is; gap: relative, of the objective against ``lower_bound_seconds``.
         lower_bound_seconds: no plan of this candidate is faster; None where nothing was proven.
         deterministic: False when a wall clock stopped the solver.
@@ -66,7 +96,14 @@ class Candidate:
     inputs: tuple[tuple[str, State], ...] = ()
     prediction: Prediction | None = None
     memory: tuple[MemorySheet, ...] = ()
-    timeline: tuple[TimelineEntry, ...] = ()
+    timeline: tuple[TimelineEntry | ActionEntry, ...] = ()
+    stage_of: Mapping[int, int] | None = None
+    stages: tuple[StagePart, ...] = ()
+    schedule: Schedule = "gpipe"
+    micro_batches: int = 1
+    replicas: int = 1
+    bubble: float = 0.0
+    closed: bool = False
     status: Status = "optimal"
     gap: float = 0.0
     lower_bound_seconds: float | None = None

@@ -11,17 +11,24 @@ from autoplan.errors import InfeasibleError, PlanError
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import OpGraph
 from autoplan.pricing.table import Pricer
-from autoplan.search.candidates import Task, all_candidates, ranking
-from autoplan.search.result import Candidate, ModelTensor, SearchOptions, SearchResult
+from autoplan.search.candidates import Task, one_group_candidates, ranking
+from autoplan.search.result import (
+    FAMILIES,
+    Candidate,
+    ModelTensor,
+    SearchOptions,
+    SearchResult,
+)
+from autoplan.search.stages import stage_candidates
 
-FAMILIES = ("single", "data")
-"""What this version searches."""
+ALIASES = {"model:stages": "model"}
+"""Other names of a family."""
 OBJECTIVES = ("time", "memory")
 
 
 def check_request(strategy: object, objective: object) -> None:
     """Raises PlanError for a strategy or an objective that this version does not know; lists those that it does."""
-    if strategy not in ("auto", *FAMILIES):
+    if strategy not in ("auto", *FAMILIES, *ALIASES):
         raise PlanError(
             f"strategy={strategy!r} is not among what this version searches: auto, {', '.join(FAMILIES)}"
         )
@@ -52,7 +59,8 @@ def solve(
         models: cost models of the plugins; the built-in roofline is asked where they decline.
         parameters: the model's parameters and buffers.
         optimizer: its name, for its memory and update (``sgd``, ``sgd_momentum``, ``adam``, ...).
-        strategy: ``auto``, or the family that must be chosen; ``data`` on all devices where that is possible.
+        strategy: ``auto``, or the family that must be chosen (``model:stages`` is ``model``), on all devices where that is
+            possible.
         objective: what is least: step time, or the largest peak memory of any device.
         training: forward, backward and update; or forward alone.
         denied: op index -> names of strategies that a check has rejected.
@@ -67,6 +75,12 @@ def solve(
         DeviceError: no cost model prices an op on a device.
     """
     check_request(strategy, objective)
+    options = options or SearchOptions()
+    strategy = ALIASES.get(strategy, strategy)
+    if strategy not in ("auto", *options.families):
+        raise InfeasibleError(
+            f"strategy={strategy!r} is not among the families to be tried: {', '.join(options.families)}"
+        )
     pricer = Pricer(models)
     task = Task(
         graph,
@@ -78,9 +92,9 @@ def solve(
         objective,
         training,
         denied or {},
-        options or SearchOptions(),
+        options,
     )
-    candidates = all_candidates(task)
+    candidates = (*one_group_candidates(task), *stage_candidates(task))
     allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
     ranked = ranking(_asked_for(allowed, len(cluster.devices), strategy), objective)
     if not ranked:
@@ -97,14 +111,20 @@ def solve(
 
 
 def _asked_for(allowed: Sequence[Candidate], devices: int, strategy: str) -> Sequence[Candidate]:
-    """Whoever forces ``data`` means all the devices; fewer only where all of them cannot have it."""
+    """Whoever forces a family of several devices means all of them; fewer only where all of them cannot have it."""
     everyone = [c for c in allowed if len(c.ranks) == devices and c.feasible]
-    return everyone if strategy == "data" and everyone else allowed
+    return everyone if strategy not in ("auto", "single") and everyone else allowed
 
 
 def _gap(best: Candidate, ranked: Sequence[Candidate], objective: str) -> float:
-    """The chosen plan against the least lower bound of all candidates that were allowed."""
+    """The chosen plan against the least lower bound of all candidates that were allowed and have one.
+
+    Stages have none of their own: what their solver proves is about the closed form of the step, so that a chosen one keeps
+    its gap to that.
+    """
     assert best.prediction is not None
+    if best.stage_of is not None:
+        return best.gap
     if objective == "memory":
         return max(candidate.gap for candidate in ranked)
     value = best.prediction.step_seconds.value

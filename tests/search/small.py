@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from autoplan.device import Cluster, Device, DeviceProfile, Link
@@ -94,6 +95,36 @@ def stats(
     )
 
 
+def closed(
+    nodes: int = 10_000,
+    edges: int = 80_000,
+    units: int = 12,
+    shares: dict[int, tuple[float, ...]] | None = None,
+) -> GraphStats:
+    """Many graphs: every number of parts up to ``units``, equal as far as rows allow; ``shares`` sets those of one number."""
+    found = {}
+    for count in range(2, units + 1):
+        weights = (shares or {}).get(count, (1.0,) * count)
+        owned, lines = (_shared(rows, weights) for rows in (nodes, edges))
+        found[count] = PartitionStats(
+            count,
+            "closed",
+            0,
+            0,
+            tuple(
+                ShardSizes({"node": o, "edge": e}, {}, 0) for o, e in zip(owned, lines, strict=True)
+            ),
+        )
+    whole = stats(nodes, edges, parts=())
+    return replace(whole, closed=found, units=units, unit="graph")
+
+
+def _shared(rows: int, weights: tuple[float, ...]) -> list[int]:
+    parts = [int(rows * weight / sum(weights)) for weight in weights]
+    parts[0] += rows - sum(parts)
+    return parts
+
+
 def tensor(name: str, *dims: str | int, origin: str = "op", **more: Any) -> TensorMeta:
     states: tuple[State, ...] = ("R",)
     if "node" in dims:
@@ -174,9 +205,17 @@ def row_wise(*others: Literal["R"]) -> tuple[OpStrategy, ...]:
 
 
 def gcn(
-    features: int = 256, hidden: int = 16, classes: int = 8, gather_first: bool = False
+    features: int = 256,
+    hidden: int = 16,
+    classes: int = 8,
+    gather_first: bool = False,
+    layers: int = 2,
+    norm: bool = False,
 ) -> OpGraph:
-    """x W1 -> gather, scatter -> relu -> W2 -> gather, scatter -> mean loss; ``gather_first``: aggregate x, then W1."""
+    """x W1 -> gather, scatter -> relu -> W2 -> gather, scatter -> mean loss; ``gather_first``: aggregate x, then W1.
+
+    ``layers``: more of the middle. ``norm``: a batch norm before the last layer.
+    """
     b = Builder()
     on = {"requires_grad": True, "reaches_loss": True}
     x = b.put(tensor("x", "node", features, origin="input", source="x"))
@@ -185,7 +224,8 @@ def gcn(
     ends = IndexInto("node", ("dst",))
     dst = b.put(tensor("dst", "edge", origin="input", source="dst", dtype="int64", index=ends))
     w1 = b.put(tensor("w1", features, hidden, origin="parameter", source="conv1.weight", **on))
-    w2 = b.put(tensor("w2", hidden, classes, origin="parameter", source="conv2.weight", **on))
+    second = classes if layers == 2 else hidden
+    w2 = b.put(tensor("w2", hidden, second, origin="parameter", source="conv2.weight", **on))
 
     def linear(name: str, source: str, weight: str, width: int, out: int) -> str:
         return b.op(
@@ -226,25 +266,54 @@ def gcn(
         first = linear("h1", aggregate("a1", x, features, grad=False), w1, features, hidden)
     else:
         first = aggregate("a1", linear("h1", x, w1, features, hidden), hidden)
-    relu = b.op(
-        "aten.relu.default",
-        "elementwise",
-        (first,),
-        tensor("r1", "node", hidden, **on),
-        row_wise(),
-        flops=Polynomial.of(hidden, "node"),
-        saved=("r1",),
-    )
-    last = aggregate("a2", linear("h2", relu, w2, hidden, classes), classes)
+    for layer in range(1, layers):
+        inside = hidden if layer < layers - 1 else classes
+        relu = b.op(
+            "aten.relu.default",
+            "elementwise",
+            (first,),
+            tensor(f"r{layer}", "node", hidden, **on),
+            row_wise(),
+            flops=Polynomial.of(hidden, "node"),
+            saved=(f"r{layer}",),
+        )
+        if norm and layer == layers - 1:
+            both = Collective(2 * hidden, "float32", 1, 1)
+            relu = b.op(
+                "aten.native_batch_norm.default",
+                "elementwise",
+                (relu,),
+                tensor("n1", "node", hidden, **on),
+                (
+                    strategy("R", ("R",), "R"),
+                    strategy("O", ("O",), "O", kernel="sync_batch_norm", collectives=(both,)),
+                ),
+            )
+        number = layer + 1
+        if layer > 1:
+            w2 = b.put(
+                tensor(
+                    f"w{number}",
+                    hidden,
+                    inside,
+                    origin="parameter",
+                    source=f"conv{number}.weight",
+                    **on,
+                )
+            )
+        h = linear(f"h{number}", relu, w2, hidden, inside)
+        first = aggregate(f"a{number}", h, inside)
+    last = first
     shared = Collective(2, "float32", 1, 1)
     b.op(
         "aten.nll_loss.default",
         "reduce",
         (last,),
-        tensor("loss", **on),
+        replace(tensor("loss", **on), states=("R", "S")),
         (
             strategy("R", ("R",), "R"),
             strategy("O", ("O",), "R", rows="O", kernel="nll_loss", collectives=(shared,)),
+            strategy("P", ("O",), "S", rows="O", kernel="partial_loss"),
         ),
     )
     return OpGraph(tuple(b.ops), b.tensors, AXES, ("loss", last), has_loss=True, training=True)

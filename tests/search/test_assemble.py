@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoplan.search import solve
-from autoplan.search.assemble import alternatives, device_uses, partition_use, stage_plan
+from autoplan.search.assemble import alternatives, device_uses, partition_use, stage_plans
 from tests.search.small import cluster, gcn, parameters, stats
 
 
@@ -24,7 +24,7 @@ def answer():
 
 def test_the_stage_has_a_choice_for_every_op(answer):
     graph, _, _, result = answer
-    stage = stage_plan(result.best, graph, parameters=("conv1.weight",))
+    (stage,) = stage_plans(result.best, graph, parameters=("conv1.weight",))
     assert [c.op for c in stage.choices] == [op.index for op in graph.ops]
     assert stage.devices == tuple(range(len(result.best.ranks)))
     assert stage.parameters == ("conv1.weight",)
@@ -57,4 +57,4 @@ def test_a_rejected_candidate_has_no_stage(answer):
         graph, stats(parts=()), cluster(2), [], parameters=(), optimizer="sgd"
     ).candidates[1]
     with pytest.raises(ValueError, match="rejected"):
-        stage_plan(rejected, graph)
+        stage_plans(rejected, graph)

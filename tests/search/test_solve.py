@@ -8,9 +8,11 @@ from autoplan.errors import InfeasibleError, PlanError
 from autoplan.search import ModelTensor, SearchOptions, solve
 from tests.search.small import cluster, gcn, parameters, stats
 
+ONE_GROUP = SearchOptions(families=("single", "data"))
+
 
 def plan(graph, sizes, devices, **more):
-    given = {"parameters": parameters(graph), "optimizer": "adam", **more}
+    given = {"parameters": parameters(graph), "optimizer": "adam", "options": ONE_GROUP, **more}
     return solve(graph, sizes, devices, [], **given)
 
 
@@ -109,8 +111,13 @@ def test_missing_partition_is_a_reason():
 
 
 def test_unknown_family_lists_those_there_are():
-    with pytest.raises(PlanError, match="auto, single, data"):
-        plan(gcn(), stats(), cluster(2), strategy="pipeline")
+    with pytest.raises(PlanError, match="auto, single, data, model, pipeline, hybrid"):
+        plan(gcn(), stats(), cluster(2), strategy="piepline")
+
+
+def test_a_family_that_is_not_to_be_tried_says_so():
+    with pytest.raises(InfeasibleError, match="families to be tried: single, data"):
+        plan(gcn(), stats(), cluster(2), strategy="model:stages")
 
 
 def test_a_parameter_that_fits_nowhere_is_named_with_both_sizes():

@@ -1,0 +1,141 @@
+"""Strategies that let every part of a closed partition be computed by itself: what a pipeline of micro-batches runs.
+
+A closed partition cuts no edge, so that an op in O needs nothing of other parts, and halo rows do not exist (O -> H moves
+nothing). What is left to refuse: gathering rows, adding partial sums, and kernels that do either. The one sum that remains
+is that of the loss: each part returns its share, and the gradients of the shares add up to the gradient of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from autoplan.opgraph import Op, OpGraph, OpStrategy, State, TensorMeta
+from autoplan.states import Transition, sharded_axis, transitions, way
+
+HEAVY = ("dense", "gather", "scatter", "spmm")
+"""Kinds of work that must be shared out: no part computes them for the whole batch."""
+_PREFERRED: tuple[State, ...] = ("O", "H", "S", "R")
+
+
+class NotLocal(Exception):  # noqa: N818  (an answer, not an error of the user)
+    """An op that no part can compute by itself; the message names it."""
+
+
+def local_transitions(graph: OpGraph, name: str) -> tuple[Transition, ...]:
+    """The transitions of a tensor that need no other part, and the last sum of the loss."""
+    loss = graph.outputs[0] if graph.has_loss else None
+    return tuple(
+        step
+        for step in transitions(graph.tensors[name], graph.axes)
+        if step.exchange in ("none", "halo_exchange")
+        or (step.exchange == "all_reduce" and name == loss)
+    )
+
+
+def local_strategies(graph: OpGraph, denied: Mapping[int, frozenset[str]]) -> dict[int, OpStrategy]:
+    """A strategy for every op, without any exchange; ops on rows run on a part of them wherever they can.
+
+    Args:
+        graph: the program.
+        denied: op index -> names of strategies that a check has rejected.
+
+    Raises:
+        NotLocal: some op needs rows of other parts.
+    """
+    moves = {name: local_transitions(graph, name) for name in graph.tensors}
+    usable = _usable(graph, moves, denied)
+    needs: dict[str, dict[State, None]] = {name: {} for name in graph.tensors}
+    for name in graph.outputs:
+        if name in needs and (_is_loss(graph, name) or "S" in graph.tensors[name].states):
+            needs[name]["R"] = None
+    chosen: dict[int, OpStrategy] = {}
+    for op in reversed(graph.ops):
+        for strategy in usable[op.index]:
+            pairs = zip(op.outputs, strategy.outputs, strict=True)
+            if all(way(moves[name], state, needs[name]) is not None for name, state in pairs):
+                break
+        else:
+            raise NotLocal(_whole(graph, op))
+        chosen[op.index] = strategy
+        for name, state in zip(op.inputs, strategy.inputs, strict=True):
+            if name in needs:
+                needs[name][state] = None
+    _loadable(graph, needs)
+    return {op.index: chosen[op.index] for op in graph.ops}
+
+
+def _usable(
+    graph: OpGraph,
+    moves: Mapping[str, Collection[Transition]],
+    denied: Mapping[int, frozenset[str]],
+) -> dict[int, tuple[OpStrategy, ...]]:
+    """Per op, the strategies whose inputs can each be had, the preferred ones first."""
+    present: dict[str, dict[State, None]] = {
+        name: dict.fromkeys(tensor.states)
+        for name, tensor in graph.tensors.items()
+        if tensor.origin != "op"
+    }
+    found: dict[int, tuple[OpStrategy, ...]] = {}
+    for op in graph.ops:
+        usable = [
+            strategy
+            for strategy in _offered(graph, op)
+            if strategy.name not in denied.get(op.index, frozenset())
+            and not strategy.collectives
+            and all(
+                name not in graph.tensors or state in present.get(name, {})
+                for name, state in zip(op.inputs, strategy.inputs, strict=True)
+            )
+        ]
+        if not usable:
+            raise NotLocal(_whole(graph, op))
+        found[op.index] = tuple(sorted(usable, key=_rank))
+        for place, name in enumerate(op.outputs):
+            made = dict.fromkeys(strategy.outputs[place] for strategy in usable)
+            targets: tuple[State, ...] = ("R", "O", "H", "S")
+            present[name] = dict.fromkeys(
+                target
+                for target in targets
+                if any(way(moves[name], state, (target,)) is not None for state in made)
+            )
+    return found
+
+
+def _offered(graph: OpGraph, op: Op) -> tuple[OpStrategy, ...]:
+    """The op's strategies; of heavy work on rows only those that share it out."""
+    if op.forward.kind not in HEAVY or not any(
+        _has_rows(graph, n) for n in (*op.inputs, *op.outputs)
+    ):
+        return op.strategies
+    return tuple(strategy for strategy in op.strategies if strategy.rows != "R")
+
+
+def _rank(strategy: OpStrategy) -> tuple[int, int]:
+    """Part of the rows before all of them; owned rows before owned and halo rows, which are the same here."""
+    made = strategy.outputs[0] if strategy.outputs else strategy.rows
+    return (strategy.rows == "R" and made != "S", _PREFERRED.index(made))
+
+
+def _has_rows(graph: OpGraph, name: str) -> bool:
+    tensor = graph.tensors.get(name)
+    return tensor is not None and sharded_axis(tensor, graph.axes) is not None
+
+
+def _is_loss(graph: OpGraph, name: str) -> bool:
+    return graph.has_loss and name == graph.outputs[0]
+
+
+def _loadable(graph: OpGraph, needs: Mapping[str, Mapping[State, None]]) -> None:
+    for name, states in needs.items():
+        tensor: TensorMeta = graph.tensors[name]
+        if tensor.origin != "op" and any(state not in tensor.states for state in states):
+            raise NotLocal(f"{tensor.source or name} is needed in states it cannot be loaded in")
+
+
+def _whole(graph: OpGraph, op: Op) -> str:
+    """Which op it is and what to do; the name of the last part of a module says more than its path."""
+    where = f", {op.where}" if op.where else ""
+    return (
+        f"{op.module or 'the model'} ({op.name}{where}) needs all rows of the batch at once, so a pipeline has one "
+        f"micro-batch; use strategy='model', or exact=False"
+    )

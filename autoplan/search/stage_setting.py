@@ -1,0 +1,292 @@
+"""How replicas, stages and micro-batches lie on devices, and what the program costs there: the numbers of a stage problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoplan.device import Cluster
+from autoplan.graphstats import GraphStats, PartitionStats
+from autoplan.opgraph import OpGraph, OpStrategy, State
+from autoplan.plan import Schedule
+from autoplan.pricing.group import Group
+from autoplan.pricing.memory import OPTIMIZER_STATES, ModelTensor, memory_model, storage_roots
+from autoplan.pricing.parts import FloatArray, PartPrices, PartRows, Worker, price_parts, workers
+from autoplan.pricing.stage_memory import NO_STATIC, presence
+from autoplan.pricing.table import Pricer
+from autoplan.schedule import in_flight
+from autoplan.search.stage_blocks import Blocks, messages_of, number_reads
+from autoplan.search.stage_problem import Held, Slot, StageProblem, Unit
+from autoplan.stages import reads
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """D replicas of S stages with m micro-batches each. Rank of replica d and stage s is ``d * S + s``.
+
+    Attributes:
+        cluster: where; ranks: positions in its devices, in rank order.
+        replicas, stages, micro_batches: D, S, m.
+        group: the ranks together.
+    """
+
+    cluster: Cluster
+    ranks: tuple[int, ...]
+    replicas: int
+    stages: int
+    micro_batches: int
+    group: Group = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", Group(self.cluster, self.ranks, None))
+
+    @property
+    def parts(self) -> int:
+        """V: part ``d * m + j`` is micro-batch j of replica d."""
+        return self.replicas * self.micro_batches
+
+    def rank(self, replica: int, stage: int) -> int:
+        """Rank of the plan."""
+        return replica * self.stages + stage
+
+    def of_replica(self, replica: int) -> slice:
+        """The parts of a replica."""
+        return slice(replica * self.micro_batches, (replica + 1) * self.micro_batches)
+
+    def kinds(self) -> tuple[tuple[Worker, ...], tuple[int, ...]]:
+        """The kinds of workers, and the kind of each rank; with few micro-batches only few stages compute at one time."""
+        each = workers(self.group, self.replicas * min(self.stages, self.micro_batches))
+        keys = [(w.profile.name, w.threads, w.concurrency) for w in each]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        distinct = tuple(each[keys.index(key)] for key in numbers)
+        return distinct, tuple(numbers[key] for key in keys)
+
+    def most(self, values: FloatArray) -> float:
+        """The greatest sum over a replica's parts of [V] values."""
+        return max(float(values[self.of_replica(d)].sum()) for d in range(self.replicas))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedProgram:
+    """A program with one strategy an op, on the parts of a batch.
+
+    Attributes:
+        graph: the program. stats: sizes. partition: closed, None for one part. strategies: by op index.
+        parameters: the model's tensors; optimizer: its name; training: forward, backward and update.
+        rows: of each part.
+    """
+
+    graph: OpGraph
+    stats: GraphStats
+    partition: PartitionStats | None
+    strategies: Mapping[int, OpStrategy]
+    parameters: tuple[ModelTensor, ...]
+    optimizer: str
+    training: bool
+    rows: PartRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", PartRows(self.graph, self.stats, self.partition))
+
+    def price(self, kinds: Sequence[Worker], pricer: Pricer) -> PartPrices:
+        """Seconds of every op in every part."""
+        return price_parts(
+            self.graph, self.strategies, self.rows, kinds, pricer, training=self.training
+        )
+
+    def state_made(self) -> dict[str, State]:
+        """The state in which each op's output is made."""
+        return {
+            name: state
+            for op in self.graph.ops
+            for name, state in zip(op.outputs, self.strategies[op.index].outputs, strict=True)
+        }
+
+    def loads(self, op: int) -> tuple[tuple[str, State], ...]:
+        """What an op reads that no op makes, and in which state."""
+        found = self.graph.ops[op]
+        pairs = zip(found.inputs, self.strategies[found.index].inputs, strict=True)
+        tensors = self.graph.tensors
+        return tuple((n, s) for n, s in pairs if n in tensors and tensors[n].origin != "op")
+
+    def model_tensor(self, source: str | None) -> ModelTensor | None:
+        """The parameter or buffer that a tensor of the program is."""
+        return own_tensor({tensor.name: tensor for tensor in self.parameters}, source)
+
+
+def own_tensor(known: Mapping[str, ModelTensor], source: str | None) -> ModelTensor | None:
+    """By the model's own name, or by its name in a step, which wraps the model under one more name."""
+    if source is None:
+        return None
+    return known.get(source) or known.get(source.partition(".")[2])
+
+
+def stage_problem(
+    program: StagedProgram,
+    layout: Layout,
+    blocks: Blocks,
+    prices: PartPrices,
+    schedule: Schedule,
+    head_room: float,
+) -> StageProblem:
+    """The numbers of one layout and schedule.
+
+    Args:
+        program: on the layout's parts.
+        layout: where it runs.
+        blocks: in an order where makers come before readers.
+        prices: of the layout's workers, one row a kind.
+        schedule: decides how many micro-batches are in flight.
+        head_room: share of each device's memory that stays free.
+    """
+    place = {op.index: position for position, op in enumerate(program.graph.ops)}
+    members = [[place[op] for op in ops] for ops in blocks]
+    per_op = _seconds(layout, prices)
+    seconds = np.array([[row[ops].sum() for ops in members] for row in per_op])
+    made = program.state_made()
+    sizes = {
+        name: layout.most(program.rows.bytes(program.graph.tensors[name], state))
+        / layout.micro_batches
+        for name, state in made.items()
+    }
+    units, unit_of, parts = _units(program, blocks)
+    ahead = [
+        in_flight(schedule, layout.stages, layout.micro_batches, s) if program.training else 0
+        for s in range(layout.stages)
+    ]
+    kept = np.array([[_flying(layout, each, count) for each in parts] for count in ahead])
+    return StageProblem(
+        blocks=blocks,
+        seconds=seconds,
+        messages=messages_of(program.graph, blocks, sizes, unit_of, training=program.training),
+        units=units,
+        held=_held(program, layout, blocks),
+        after=number_reads(program.graph, blocks),
+        kept=kept.reshape(layout.stages, len(units)),
+        transient=_transient(program, layout, members),
+        slots=tuple(_slot(layout, stage, head_room) for stage in range(layout.stages)),
+        micro_batches=layout.micro_batches,
+    )
+
+
+def _seconds(layout: Layout, prices: PartPrices) -> FloatArray:
+    """[S, n] forward and backward of a mean micro-batch of the slowest replica."""
+    _, kind_of = layout.kinds()
+    both = prices.forward[0] + prices.backward[0]
+    rows = []
+    for stage in range(layout.stages):
+        each = [
+            both[kind_of[layout.rank(d, stage)], :, layout.of_replica(d)].mean(axis=-1)
+            for d in range(layout.replicas)
+        ]
+        rows.append(np.max(each, axis=0))
+    return np.array(rows)
+
+
+def _slot(layout: Layout, stage: int, head_room: float) -> Slot:
+    """Messages are taken to come from the stage before; the simulator knows better where stages are skipped."""
+    devices = [layout.group.devices[layout.rank(d, stage)] for d in range(layout.replicas)]
+    capacities = [device.memory_bytes for device in devices if device.memory_bytes is not None]
+    links = [
+        layout.cluster.link(
+            layout.ranks[layout.rank(d, max(stage - 1, 0))], layout.ranks[layout.rank(d, stage)]
+        )
+        for d in range(layout.replicas)
+    ]
+    return Slot(
+        stage,
+        max(link.latency_seconds for link in links),
+        min(link.bytes_per_s for link in links),
+        min(capacities) * (1 - head_room) if capacities else None,
+    )
+
+
+def _units(
+    program: StagedProgram, blocks: Blocks
+) -> tuple[tuple[Unit, ...], dict[str, int], list[FloatArray]]:
+    """Storages that ops make, who keeps them, by tensor their number, and their sizes in each part."""
+    roots = storage_roots(program.graph)
+    tensors = program.graph.tensors
+    home = {op: number for number, ops in enumerate(blocks) for op in ops}
+    made = program.state_made()
+    savers: dict[str, dict[int, None]] = {
+        root: {} for root in roots.values() if tensors[root].origin == "op"
+    }
+    states: dict[str, State] = {root: made[root] for root in savers}
+    for op in program.graph.ops:
+        strategy = program.strategies[op.index]
+        state_of = dict(zip(op.inputs, strategy.inputs, strict=True))
+        state_of.update(zip(op.outputs, strategy.outputs, strict=True))
+        for name in op.saved:
+            root = roots.get(name)
+            if root in savers and name in state_of:
+                savers[root][home[op.index]] = None
+                if state_of[name] == "R":
+                    states[root] = "R"
+    numbers = {root: number for number, root in enumerate(savers)}
+    units = tuple(Unit(root, tuple(sorted(found))) for root, found in savers.items())
+    unit_of = {name: numbers[root] for name, root in roots.items() if root in numbers}
+    sizes = [program.rows.bytes(tensors[root], states[root]) for root in savers]
+    return units, unit_of, sizes
+
+
+def _flying(layout: Layout, sizes: FloatArray, count: int) -> float:
+    """Bytes of the ``count`` largest parts of a replica."""
+    if count == 0:
+        return 0.0
+    return max(
+        float(np.sort(sizes[layout.of_replica(d)])[-count:].sum()) for d in range(layout.replicas)
+    )
+
+
+def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held, ...]:
+    """Parameters and buffers with what the optimizer adds, graph attributes of all micro-batches, constants."""
+    home = {op: number for number, ops in enumerate(blocks) for op in ops}
+    tensors = program.graph.tensors
+    readers: dict[str, dict[int, None]] = {}
+    states: dict[str, dict[State, None]] = {}
+    needed = reads(program.graph)
+    for position, op in enumerate(program.graph.ops):
+        for name in needed[op.index]:
+            if name in tensors and tensors[name].origin != "op":
+                readers.setdefault(name, {})[home[op.index]] = None
+                states.setdefault(name, {})
+        for name, state in program.loads(position):
+            states[name][state] = None
+    copies = 2 + OPTIMIZER_STATES.get(program.optimizer.lower(), 2) if program.training else 1
+    found = []
+    for name, blocks_of in readers.items():
+        meta = tensors[name]
+        own = program.model_tensor(meta.source)
+        if own is not None and meta.origin in ("parameter", "buffer"):
+            size = own.bytes * (copies if own.gets_gradient else 1)
+        else:
+            size = sum(
+                layout.most(program.rows.bytes(meta, state))
+                / (layout.micro_batches if state == "R" else 1)
+                for state in states[name]
+                if state != "O" or "H" not in states[name]
+            )
+        found.append(Held(meta.source or name, float(size), tuple(sorted(blocks_of))))
+    return tuple(found)
+
+
+def _transient(
+    program: StagedProgram, layout: Layout, members: Sequence[Sequence[int]]
+) -> FloatArray:
+    """[B] the most that is alive while an op of the block runs and is not kept, nor loaded."""
+    group = Group(layout.cluster, (layout.ranks[0],) * program.rows.parts, program.partition)
+    model = memory_model(program.graph, program.stats, group, NO_STATIC, training=program.training)
+    if not model.units:
+        return np.zeros(len(members))
+    present, saved = presence(program.graph, program.strategies, model)
+    most = np.zeros(len(program.graph.ops))
+    for direction in model.directions:
+        live, _ = model.counts(direction)
+        here = live & present & ~model.resident
+        if direction == "forward":
+            here &= ~saved
+        most = np.maximum(most, (here @ model.bytes).max(axis=1))
+    return np.array([most[list(ops)].max(initial=0.0) for ops in members])

@@ -1,0 +1,249 @@
+"""The candidates with stages: ``model``, ``pipeline`` and ``hybrid``. Each gets a price or a reason.
+
+One candidate per number of replicas and stages. Inside, orders of the kinds of devices, numbers of micro-batches and
+schedules are tried with the dynamic programme; the integer programme then looks for better cuts of the best of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autoplan.opgraph import OpStrategy
+from autoplan.plan import Schedule, Strategy
+from autoplan.search.candidates import Task, not_shareable
+from autoplan.search.infeasible import stages_too_small, too_large
+from autoplan.search.layouts import Shape, layouts, micro_batch_counts, shapes
+from autoplan.search.local import NotLocal, local_strategies
+from autoplan.search.result import Candidate
+from autoplan.search.stage_blocks import Blocks, atoms, merged
+from autoplan.search.stage_cuts import best_cuts
+from autoplan.search.stage_price import StagedPlan
+from autoplan.search.stage_problem import StageProblem, evaluate_stages, op_stages
+from autoplan.search.stage_refine import Cuts, refine
+from autoplan.search.stage_setting import Layout, StagedProgram, stage_problem
+from autoplan.simulate_stages import predict_pipeline, run_pipeline
+from autoplan.stages import strategies_of
+
+MOST_BLOCKS = 128
+"""Blocks that the dynamic programme cuts between."""
+
+
+def stage_candidates(task: Task) -> tuple[Candidate, ...]:
+    """Every candidate with stages, in a fixed order."""
+    search = _Search(task)
+    devices = len(task.cluster.devices)
+    wanted = [shape for shape in shapes(devices) if shape.strategy in task.options.families]
+    if not task.options.fewer_devices:
+        wanted = [shape for shape in wanted if shape.devices >= devices]
+    return tuple(search.candidate(shape) for shape in wanted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Setting:
+    """One way to run a candidate: where and how, the problem, the best contiguous cuts and their passes' seconds."""
+
+    plan: StagedPlan
+    problem: StageProblem
+    stage_of: tuple[int, ...]
+    seconds: float
+    bytes: float
+
+
+class _Search:
+    """What the candidates share: blocks, strategies without exchanges, programs by number of parts."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._programs: dict[int, StagedProgram] = {}
+        self._local: dict[int, OpStrategy] | str | None = None
+        self._atoms: Blocks | None = None
+
+    def candidate(self, shape: Shape) -> Candidate:
+        """The best of its settings, or why there is none."""
+        task = self.task
+        devices = len(task.cluster.devices)
+        name = shape.name(devices)
+        reason = self._refused(shape)
+        if reason is not None:
+            ranks = tuple(range(min(shape.devices, devices)))
+            return Candidate(name, shape.strategy, ranks, reason=reason)
+        settings: list[_Setting] = []
+        short: list[tuple[Layout, StageProblem]] = []
+        for layout in layouts(task.cluster, shape, self._counts(shape)):
+            settings += self._settings(layout, short)
+        memory = task.objective == "memory"
+        settings.sort(key=lambda setting: setting.bytes if memory else setting.seconds)
+        for position, setting in enumerate(settings):
+            found = self._candidate(name, shape.strategy, setting, improve=position == 0)
+            if found is not None:
+                return found
+        first = layouts(task.cluster, shape, self._counts(shape))[0]
+        problems = short or [(s.plan.layout, s.problem) for s in settings]
+        reason = (
+            stages_too_small(task.graph, problems, task.options.head_room)
+            if problems
+            else f"the program has fewer parts that a cut may separate than {shape.stages} stages"
+        )
+        return Candidate(name, shape.strategy, first.ranks, reason=reason)
+
+    def _counts(self, shape: Shape) -> Sequence[int]:
+        """Numbers of micro-batches to try."""
+        if shape.strategy == "model":
+            return (1,)
+        stats = self.task.stats
+        counts = micro_batch_counts(shape.stages, stats.units, shape.replicas)
+        return [count for count in counts if shape.replicas * count in stats.closed]
+
+    def _refused(self, shape: Shape) -> str | None:
+        """Why there can be no such plan, before anything is priced."""
+        task = self.task
+        if task.graph.single_only is not None:
+            return f"the program must run on one device: {task.graph.single_only}"
+        if task.graph.generality == "concrete":
+            return f"the trace is concrete ({task.graph.reason}), so that only plain PyTorch on one device runs it"
+        devices = len(task.cluster.devices)
+        if shape.devices > devices or (shape.strategy == "model" and devices < 2):
+            least = {"model": "two", "pipeline": "two", "hybrid": "four"}[shape.strategy]
+            there = "there is one" if devices == 1 else f"there are {devices}"
+            return f"{shape.strategy} needs at least {least} devices, {there}"
+        large = too_large(task.parameters, task.cluster.devices, task.options.head_room)
+        if large is not None:
+            return large
+        if shape.strategy == "model":
+            return None
+        if task.stats.units < 2:
+            return (
+                "one connected graph cannot be cut into micro-batches without losing edges; "
+                "use strategy='model' (stages, one micro-batch) or 'data'"
+            )
+        if not self._counts(shape):
+            unit = f"{task.stats.units} {task.stats.unit}s"
+            return f"the batch of {unit} has not been cut into enough parts for {shape.replicas} replicas"
+        local = self._local_strategies()
+        return local if isinstance(local, str) else None
+
+    def _local_strategies(self) -> dict[int, OpStrategy] | str:
+        if self._local is None:
+            reason = not_shareable(self.task)
+            try:
+                self._local = reason or local_strategies(self.task.graph, self.task.denied)
+            except NotLocal as found:
+                self._local = str(found)
+        return self._local
+
+    def _program(self, parts: int) -> StagedProgram:
+        if parts not in self._programs:
+            task = self.task
+            if parts == 1:
+                strategies = strategies_of(task.graph, {})
+            else:
+                local = self._local_strategies()
+                assert not isinstance(local, str)
+                strategies = local
+            self._programs[parts] = StagedProgram(
+                task.graph,
+                task.stats,
+                task.stats.closed[parts] if parts > 1 else None,
+                strategies,
+                task.parameters,
+                task.optimizer,
+                task.training,
+            )
+        return self._programs[parts]
+
+    def _settings(
+        self, layout: Layout, short: list[tuple[Layout, StageProblem]]
+    ) -> Iterator[_Setting]:
+        """A setting per schedule; where memory does not suffice, the problem joins ``short``."""
+        task = self.task
+        program = self._program(layout.parts)
+        prices = program.price(layout.kinds()[0], task.pricer)
+        blocks = self._blocks(
+            prices.forward[0].mean(axis=(0, 2)) + prices.backward[0].mean(axis=(0, 2))
+        )
+        schedules: tuple[Schedule, ...] = (
+            ("1f1b", "gpipe") if layout.micro_batches > 1 else ("gpipe",)
+        )
+        for schedule in schedules:
+            problem = stage_problem(
+                program, layout, blocks, prices, schedule, task.options.head_room
+            )
+            if len(blocks) < layout.stages:
+                return
+            cuts = best_cuts(problem, objective=task.objective)
+            if cuts is None:
+                short.append((layout, problem))
+                continue
+            plan = StagedPlan(program, layout, prices, schedule, op_stages(problem, cuts))
+            yield _Setting(plan, problem, cuts, *_measured(plan, problem, cuts))
+
+    def _blocks(self, seconds: Sequence[float]) -> Blocks:
+        graph = self.task.graph
+        if self._atoms is None:
+            self._atoms = atoms(graph)
+        cost = {op.index: float(s) for op, s in zip(graph.ops, seconds, strict=True)}
+        return merged(self._atoms, cost, {op.index: op.module for op in graph.ops}, MOST_BLOCKS)
+
+    def _candidate(
+        self, name: str, strategy: Strategy, setting: _Setting, *, improve: bool
+    ) -> Candidate | None:
+        """The candidate of one setting, or None where its memory does not suffice after all."""
+        task, plan = self.task, setting.plan
+        cuts = Cuts(setting.problem, setting.stage_of)
+        exact = self._atoms is not None and setting.problem.blocks == self._atoms
+        if improve:
+            graph = task.graph
+            cuts = refine(
+                cuts,
+                {op.index: op.module for op in graph.ops},
+                objective=task.objective,
+                options=task.options,
+                exact=exact,
+            )
+            other = replace(plan, stage_of=op_stages(cuts.problem, cuts.stage_of))
+            if _better(other, cuts, setting, task.objective):
+                plan = other
+        costs = plan.costs(task.pricer)
+        sheets = plan.sheets(task.options.head_room)
+        room = 1 - task.options.head_room
+        if any(s.capacity is not None and s.peak > s.capacity * room * (1 + 1e-6) for s in sheets):
+            return None
+        prediction, run = predict_pipeline(costs, sheets, plan.payload(costs))
+        parts = plan.parts(sheets)
+        return Candidate(
+            name,
+            strategy,
+            plan.layout.ranks,
+            threads=plan.layout.group.threads,
+            choices={op: chosen.name for op, chosen in plan.program.strategies.items()},
+            transitions=tuple(step for part in parts for step in part.transitions),
+            inputs=tuple(dict.fromkeys(each for part in parts for each in part.inputs)),
+            prediction=prediction,
+            memory=sheets,
+            timeline=run.entries,
+            stage_of=plan.stage_of,
+            stages=parts,
+            schedule=plan.schedule,
+            micro_batches=plan.layout.micro_batches,
+            replicas=plan.layout.replicas,
+            bubble=run.bubble,
+            closed=plan.layout.parts > 1,
+            status=cuts.status,
+            gap=cuts.gap,
+        )
+
+
+def _measured(
+    plan: StagedPlan, problem: StageProblem, stage_of: Sequence[int]
+) -> tuple[float, float]:
+    """Simulated seconds of the passes, and bytes of the fullest stage."""
+    found = evaluate_stages(problem, stage_of)
+    return run_pipeline(plan.costs(None)).seconds, max(found.bytes)
+
+
+def _better(plan: StagedPlan, cuts: Cuts, setting: _Setting, objective: str) -> bool:
+    seconds, used = _measured(plan, cuts.problem, cuts.stage_of)
+    if objective == "memory":
+        return used < setting.bytes * (1 - 1e-9)
+    return seconds < setting.seconds * (1 - 1e-9)
