@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from autoplan.cluster import parse_cluster
+from autoplan.cluster import parse_cluster, restored_cluster
 from autoplan.device import Cluster
 from autoplan.errors import PlanError
 from autoplan.execute.optimizers import OptimizerSpec
@@ -20,10 +20,13 @@ from autoplan.opgraph import OpGraph
 from autoplan.plan import Alternative, PlanData, Prediction, StagePlan
 from autoplan.planner.arguments import check_metrics, whole_number
 from autoplan.planner.bound import Bound, bind_plan
+from autoplan.planner.device_check import check_devices
 from autoplan.planner.make import make_plan
+from autoplan.planner.rebind import rebind_plan
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.verify import Verification
 from autoplan.planner.workload import StepRequest, make_workload
+from autoplan.report.rebound import Rebound
 from autoplan.search.solve import check_request
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.step import Metrics
@@ -31,7 +34,16 @@ from autoplan.trace.step import Metrics
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["Plan", "StepOutcome", "TrainResult", "Verification", "optimize", "trace", "verify"]
+__all__ = [
+    "Plan",
+    "Rebound",
+    "StepOutcome",
+    "TrainResult",
+    "Verification",
+    "optimize",
+    "trace",
+    "verify",
+]
 
 
 def optimize(
@@ -82,7 +94,7 @@ def optimize(
         objective=objective,
         optimizer=optimizer,
     )
-    return Plan(data, cluster=cluster, request=request)
+    return Plan(data, cluster=cluster, request=request, model=model)
 
 
 def trace(
@@ -131,11 +143,17 @@ class Plan:
 
     Attributes:
         data: the plan as data (`PlanData`), which is what `save` writes.
+        cluster: the devices that it was made for; None where it was loaded: those of the same profiles here.
+        request: the user's functions and hints.
+        model: that it was made for; None where it was loaded.
+        changes: after `rebind`, what changed; prints as text.
     """
 
     data: PlanData
     cluster: Cluster | None = field(default=None, repr=False)
     request: StepRequest = field(default_factory=StepRequest, repr=False)
+    model: nn.Module | None = field(default=None, repr=False)
+    changes: Rebound | None = field(default=None, repr=False)
 
     @property
     def strategy(self) -> str:
@@ -202,6 +220,7 @@ class Plan:
         cls,
         path: str | Path,
         *,
+        devices: object = None,
         loss: LossFunction | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> Plan:
@@ -209,11 +228,12 @@ class Plan:
 
         Args:
             path: that `save` wrote.
+            devices: to run it on, as in `optimize`; they must be those that it was made for. None: these, by name.
             loss: the loss it was made with, where one was given; functions are not part of the file.
             inputs: as given to `optimize`.
 
         Raises:
-            PlanError: no such file, no plan, or one of another version.
+            PlanError: no such file, no plan, one of another version, or one for other devices than those given.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -223,7 +243,37 @@ class Plan:
             data = PlanData.from_json(text)
         except PlanError as error:
             raise PlanError(f"{path}: {error}") from error
-        return cls(data, request=StepRequest(loss=loss, training=True, inputs=inputs))
+        cluster = None
+        if devices is not None:
+            cluster = parse_cluster(devices)
+            check_devices(data, cluster)
+        return cls(data, cluster, StepRequest(loss=loss, training=True, inputs=inputs))
+
+    def rebind(
+        self, graph: Data, model: nn.Module | None = None, *, devices: object = None
+    ) -> Plan:
+        """The same strategies for a graph of other sizes or edges: partitioned, measured and priced anew.
+
+        Args:
+            graph: with the attributes of the plan's graph, of any size.
+            model: that the plan was made for; needed where it was loaded from a file.
+            devices: as in `optimize`; by default those of the plan, with the figures that they have now.
+
+        Returns:
+            A plan for this graph; its `changes` print what changed.
+
+        Raises:
+            PlanError: other attributes, another program, too few devices, or no model.
+            InfeasibleError: the plan's strategies do not fit this graph or these devices.
+        """
+        model = model if model is not None else self.model
+        if model is None:
+            raise PlanError(
+                "this plan was loaded from a file, which holds no model; give it: plan.rebind(graph, model)"
+            )
+        cluster = parse_cluster(devices) if devices is not None else self._cluster()
+        data = rebind_plan(self.data, cluster, self.request, model, graph)
+        return Plan(data, cluster, self.request, model, Rebound.of(self.data, data))
 
     def train(
         self,
@@ -295,5 +345,10 @@ class Plan:
 
     def _bind(self, model: nn.Module, graph: Data) -> Bound:
         """The plan with a model and a graph that it was made for. Raises PlanError where it was not."""
-        cluster = self.cluster or parse_cluster(self.data.devices_text)
+        cluster = self._cluster()
+        check_devices(self.data, cluster)
         return bind_plan(self.data, cluster, self.request, model, graph)
+
+    def _cluster(self) -> Cluster:
+        """The plan's devices, with the figures that they have here. Raises DeviceError where there are no such profiles."""
+        return self.cluster or restored_cluster(self.data.cluster)

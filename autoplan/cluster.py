@@ -22,6 +22,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from autoplan.clusteruse import ClusterUse, LinkUse, cluster_use
 from autoplan.device import Cluster, Device, DeviceProfile, Link
 from autoplan.devicestring import (
     FORMS,
@@ -82,6 +83,51 @@ def parse_cluster(devices: object, *, known: Registry | None = None) -> Cluster:
     return _assemble([wish for entry in entries for wish in reader.wishes(entry)])
 
 
+def used_cluster(cluster: Cluster) -> ClusterUse:
+    """What a plan keeps of a cluster."""
+    return cluster_use(cluster, _placed([_wish(device) for device in cluster.devices]))
+
+
+def _wish(device: Device) -> Wish:
+    """The device, had its user said nothing of its memory."""
+    index = None if device.profile.kind == "cpu" else device.index
+    return Wish(device.profile, device.host, index, device.name)
+
+
+def restored_cluster(use: ClusterUse, *, known: Registry | None = None) -> Cluster:
+    """The devices that a plan was made for, with the profiles of this environment.
+
+    What their user said of memory and links holds; the rest is as the profiles say now.
+
+    Raises:
+        DeviceError: a profile that no plugin yields here, or a CUDA device that is not in this machine.
+    """
+    reader = Reader(registry() if known is None else known)
+    wishes = []
+    for run in use.devices:
+        for index in range(run.first_index, run.first_index + run.count):
+            wish = reader.device(run.profile, index, run.host)
+            prefix = f"host{run.host}/" if use.inter_host is not None else ""
+            wishes.append(
+                replace(
+                    wish,
+                    index=None if wish.profile.kind == "cpu" else index,
+                    name=f"{prefix}{run.profile}:{index}",
+                    memory_bytes=run.memory_bytes if run.given else wish.memory_bytes,
+                )
+            )
+    cluster = _assemble(wishes)
+    if use.intra_host.given:
+        cluster = replace(cluster, intra_host=_given_link(use.intra_host))
+    if use.inter_host is not None and use.inter_host.given:
+        cluster = replace(cluster, inter_host=_given_link(use.inter_host))
+    return cluster
+
+
+def _given_link(use: LinkUse) -> Link:
+    return Link(use.latency_seconds, use.bytes_per_s, use.name)
+
+
 def _read_file(path: Path, reader: Reader) -> Cluster:
     """A cluster from a TOML file. Raises DeviceError."""
     try:
@@ -105,6 +151,12 @@ def _assemble(wishes: Sequence[Wish]) -> Cluster:
         raise DeviceError(f"no devices given; {FORMS}")
     if len(wishes) > MAX_DEVICES:
         raise DeviceError(f"{len(wishes):,} devices are more than {MAX_DEVICES:,}")
+    cluster = _placed(wishes)
+    _refuse_twins(cluster.devices)
+    return cluster
+
+
+def _placed(wishes: Sequence[Wish]) -> Cluster:
     hosts = {host: number for number, host in enumerate(dict.fromkeys(w.host for w in wishes))}
     workers = Counter(wish.host for wish in wishes if wish.profile.kind == "cpu")
     taken: Counter[tuple[int, str]] = Counter()
@@ -120,7 +172,6 @@ def _assemble(wishes: Sequence[Wish]) -> Cluster:
             memory //= workers[wish.host]  # workers of one host share its memory equally
         name = wish.name or f"{prefix}{label}:{index}"
         devices.append(Device(name, profile, host, index, memory))
-    _refuse_twins(devices)
     return Cluster(
         devices=tuple(devices),
         intra_host=_slowest_link(devices),

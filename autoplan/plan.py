@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from autoplan.clusteruse import ClusterUse
 from autoplan.errors import PlanError
 from autoplan.opgraph import State
 from autoplan.plandocument import check_version, parsed
@@ -236,12 +237,17 @@ class PartitionUse:
 
 @dataclass(frozen=True, slots=True)
 class PlanData:
-    """The whole answer. Field order is the JSON's order; no timings, no paths, no dates."""
+    """The whole answer. Field order is the JSON's order; no timings, no paths, no dates.
+
+    ``rebound``: its strategies were chosen for another graph and kept; ``devices`` are those that it uses, ``cluster`` all
+    that were offered. ``graph_attributes``: by name, as ``float32 [node, 8]``.
+    """
 
     version: int
     autoplan_version: str
     strategy: Strategy
     forced: bool
+    rebound: bool
     exact: bool
     status: Status
     gap: float
@@ -253,7 +259,9 @@ class PlanData:
     generality_reason: str | None
     devices_text: str
     devices: tuple[DeviceUse, ...]
+    cluster: ClusterUse
     graph_rows: tuple[tuple[str, int], ...]
+    graph_attributes: tuple[tuple[str, str], ...]
     partition: PartitionUse | None
     batch: BatchUse | None
     pipeline: PipelineUse | None

@@ -16,6 +16,7 @@ from autoplan.cli.interrupt import interruptible
 from autoplan.cli.output import result, say
 from autoplan.cli.plan import plan
 from autoplan.cli.plugins import plugins
+from autoplan.cli.rebind import rebind
 from autoplan.cli.run import run
 from autoplan.cli.show import show
 from autoplan.cli.verify import verify
@@ -35,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (plan, explain, show, diff, run, verify, demo, devices, plugins):
+for command in (plan, explain, show, diff, rebind, run, verify, demo, devices, plugins):
     app.command()(interruptible(command))
 
 

@@ -42,7 +42,8 @@ PlanFile = Annotated[
     Path | None,
     typer.Option(
         "--plan",
-        help="Use this saved plan instead of making one; it carries devices, strategy and optimizer.",
+        help="Use this saved plan instead of making one; it carries devices, strategy and optimizer. "
+        "--devices beside it says which devices these must be.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

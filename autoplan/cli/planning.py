@@ -68,19 +68,29 @@ def read_plan(path: Path) -> PlanData:
         raise PlanError(f"{path}: {error}") from error
 
 
-def load_plan(path: Path, target: Target) -> Plan:
-    """A saved plan that can run, with the target's loss. Raises InputError where there is no such file, PlanError for no plan."""
+def load_plan(path: Path, target: Target, devices: str | None = None) -> Plan:
+    """A saved plan that can run, with the target's loss.
+
+    Raises:
+        InputError: there is no such file.
+        PlanError: it holds no plan, or one for other devices than those given.
+    """
     from autoplan.api import Plan
 
     _must_exist(path)
-    return Plan.load(path, loss=target.loss)
+    return Plan.load(path, loss=target.loss, devices=devices)
+
+
+def given(context: typer.Context, option: str) -> bool:
+    """Whether an option is on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def saved_plan_alone(context: typer.Context, *options: str) -> None:
     """Raises InputError for an option given beside ``--plan`` that the saved plan already decides."""
     for option in options:
-        source = context.get_parameter_source(option)
-        if source is not None and source.name == "COMMANDLINE":
+        if given(context, option):
             raise InputError(
                 f"--plan and --{option} exclude each other: a saved plan has its {option}; "
                 f"leave out --{option}, or --plan to plan again"

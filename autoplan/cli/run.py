@@ -21,6 +21,13 @@ def run(
     devices: options.Devices = "2xcpu",
     strategy: options.Strategy = "auto",
     plan: options.PlanFile = None,
+    rebind: Annotated[
+        bool,
+        typer.Option(
+            "--rebind",
+            help="With --plan: keep its strategies for a graph of other sizes or edges, and tell what changed.",
+        ),
+    ] = False,
     epochs: options.Epochs = 100,
     lr: options.LearningRate = 0.01,
     weight_decay: options.WeightDecay = 0.0,
@@ -36,16 +43,19 @@ def run(
         from autoplan.cli.planning import (
             check_present,
             check_writable,
+            given,
             load_plan,
             make_plan,
             saved_plan_alone,
         )
-        from autoplan.cli.target import load_target
+        from autoplan.cli.target import InputError, load_target
         from autoplan.report.text import headline, reasons
 
         if plan is not None:
-            saved_plan_alone(context, "devices", "strategy", "optimizer")
-        else:
+            saved_plan_alone(context, "strategy", "optimizer")
+        elif rebind:
+            raise InputError("--rebind is for a saved plan; give it with --plan")
+        if plan is None or given(context, "devices"):
             check_present(devices)
         check_writable(save_weights, "--save-weights")
         loaded = load_target(target)
@@ -53,7 +63,10 @@ def run(
             used = make_plan(loaded, devices, strategy=strategy, optimizer=optimizer)
             say("\n".join([headline(used.data), *reasons(used.data)]))
         else:
-            used = load_plan(plan, loaded)
+            used = load_plan(plan, loaded, devices if given(context, "devices") else None)
+            if rebind:
+                used = used.rebind(loaded.graph, loaded.model)
+                say(str(used.changes))
         say(f"training {epochs} epochs with strategy {used.strategy}")
         trained = used.train(
             loaded.model, loaded.graph, epochs=epochs, lr=lr, seed=seed, weight_decay=weight_decay

@@ -24,16 +24,16 @@ def verify(
 
     with clean_stdout():
         from autoplan.api import verify as verify_plan
-        from autoplan.cli.planning import load_plan, make_plan, saved_plan_alone
+        from autoplan.cli.planning import given, load_plan, make_plan, saved_plan_alone
         from autoplan.cli.target import load_target
 
         if plan is not None:
-            saved_plan_alone(context, "devices", "strategy")
+            saved_plan_alone(context, "strategy")
         loaded = load_target(target)
         used = (
             make_plan(loaded, devices, strategy=strategy)
             if plan is None
-            else load_plan(plan, loaded)
+            else load_plan(plan, loaded, devices if given(context, "devices") else None)
         )
         verification = verify_plan(used, loaded.model, loaded.graph, steps=steps)
     if as_json:

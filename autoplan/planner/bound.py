@@ -185,24 +185,45 @@ def bind_plan(
     seed = 0 if data.partition is None else data.partition.seed
     measured = MeasuredGraph.of(graph, workload.traced.schema, (parts,), seed=seed)
     if measured.fingerprint != data.fingerprints.graph:
+        check_attributes(data, measured)
         raise PlanError(
             f"the plan was made for another graph: {_graph_difference(data, measured)}; "
-            "plan again with autoplan.optimize"
+            "plan.rebind(graph) keeps its strategies and measures and prices them for this graph, "
+            "autoplan.optimize plans again"
         )
-    if model_fingerprint(workload.opgraph) != data.fingerprints.model:
-        raise PlanError(
-            f"the plan was made for another program than this model with its loss ({workload.traced.loss}): "
-            f"{_first_difference(data, workload)}; plan again with autoplan.optimize, or load the plan with its own "
-            f"loss: Plan.load(path, loss=...)"
-        )
+    check_program(data, workload)
     return Bound(data, cluster, request, model, graph, workload, measured)
 
 
+def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:
+    """Raises PlanError where a graph has other attributes than the plan's, sizes aside; says which."""
+    if measured.schema_fingerprint == data.fingerprints.schema:
+        return
+    planned, found = dict(data.graph_attributes), dict(measured.attributes)
+    different = [
+        f"{name} was {planned.get(name, 'absent')}, here {found.get(name, 'absent')}"
+        for name in sorted({*planned, *found})
+        if planned.get(name) != found.get(name)
+    ] or ["the same tensors mean something else"]
+    raise PlanError(
+        f"the plan was made for a graph with other attributes: {'; '.join(different)}; "
+        "plan again with autoplan.optimize"
+    )
+
+
+def check_program(data: PlanData, workload: Workload) -> None:
+    """Raises PlanError where the model with its loss is another program than the plan's; names the first op that differs."""
+    if model_fingerprint(workload.opgraph) == data.fingerprints.model:
+        return
+    raise PlanError(
+        f"the plan was made for another program than this model with its loss ({workload.traced.loss}): "
+        f"{_first_difference(data, workload)}; plan again with autoplan.optimize, or load the plan with its own "
+        f"loss: Plan.load(path, loss=...)"
+    )
+
+
 def _graph_difference(data: PlanData, measured: MeasuredGraph) -> str:
-    """What of the graph is not the plan's: its attributes, its sizes, or where its edges lie."""
-    if measured.schema_fingerprint != data.fingerprints.schema:
-        found = ", ".join(f"{s.name} ({s.dtype})" for s in measured.schema.attributes)
-        return f"its attributes were others than {found}"
+    """What of a graph with the plan's attributes is not the plan's: its sizes, or where its edges lie."""
     planned, rows = dict(data.graph_rows), measured.schema.rows
     sizes = [
         f"{planned.get(axis)} rows of axis {axis!r}, here {rows.get(axis)}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 from torch_geometric.data import Data
 
+from autoplan.cluster import used_cluster
 from autoplan.device import Cluster
 from autoplan.plan import PLAN_VERSION, Fingerprints, PlanData
-from autoplan.planner.choose import Choice, choose
+from autoplan.planner.check import Mismatch
+from autoplan.planner.choose import choose
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import (
     StepRequest,
@@ -19,6 +22,7 @@ from autoplan.planner.workload import (
     model_tensors,
 )
 from autoplan.plugins import registry
+from autoplan.search import SearchResult
 from autoplan.search.assemble import (
     alternatives,
     device_uses,
@@ -50,7 +54,9 @@ def make_plan(
         AutoplanError: see `autoplan.api.optimize`.
     """
     workload = check_on_graph(make_workload(model, graph, request), graph)
-    measured = MeasuredGraph.of(graph, workload.traced.schema, _parts(workload, cluster, strategy))
+    measured = MeasuredGraph.of(
+        graph, workload.traced.schema, numbers_of_parts(workload, cluster, strategy)
+    )
     choice = choose(
         model,
         graph,
@@ -62,7 +68,22 @@ def make_plan(
         strategy=strategy,
         objective=objective,
     )
-    result, opgraph = choice.result, workload.opgraph
+    return assemble_plan(
+        model, workload, measured, cluster, choice.result, choice.mismatches, optimizer
+    )
+
+
+def assemble_plan(
+    model: nn.Module,
+    workload: Workload,
+    measured: MeasuredGraph,
+    cluster: Cluster,
+    result: SearchResult,
+    mismatches: Sequence[Mismatch],
+    optimizer: str,
+) -> PlanData:
+    """The plan of a search's answer; ``mismatches`` are what the lock-step check rejected on the way."""
+    opgraph = workload.opgraph
     best = result.best
     assert best.prediction is not None
     parameters = tuple(name for name, _ in model.named_parameters())
@@ -79,6 +100,7 @@ def make_plan(
         autoplan_version=version(),
         strategy=best.strategy,
         forced=result.forced,
+        rebound=False,
         exact=True,
         status=best.status,
         gap=result.gap,
@@ -90,7 +112,9 @@ def make_plan(
         generality_reason=opgraph.reason,
         devices_text=cluster.text,
         devices=device_uses(best, cluster),
+        cluster=used_cluster(cluster),
         graph_rows=tuple(sorted(measured.schema.rows.items())),
+        graph_attributes=measured.attributes,
         partition=partition_use(best, measured.stats),
         batch=None,
         pipeline=pipeline_use(best),
@@ -98,7 +122,7 @@ def make_plan(
         predicted=best.prediction,
         alternatives=alternatives(result),
         unknown_ops=tuple(dict.fromkeys(op.name for op in opgraph.unknown_ops)),
-        notes=tuple(_notes(workload, choice)),
+        notes=tuple(_notes(workload, result, mismatches)),
         fingerprints=Fingerprints(
             model=model_fingerprint(opgraph),
             graph=measured.fingerprint,
@@ -108,7 +132,7 @@ def make_plan(
     )
 
 
-def _parts(workload: Workload, cluster: Cluster, strategy: str) -> tuple[int, ...]:
+def numbers_of_parts(workload: Workload, cluster: Cluster, strategy: str) -> tuple[int, ...]:
     """Numbers of parts worth cutting the graph into: one per candidate."""
     devices = len(cluster.devices)
     if strategy == "single" or devices == 1 or not workload.shardable:
@@ -128,14 +152,14 @@ def _attributes(workload: Workload, known: set[str]) -> tuple[str, ...]:
     return tuple(sorted(names - known))
 
 
-def _notes(workload: Workload, choice: Choice) -> list[str]:
+def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismatch]) -> list[str]:
     opgraph, traced = workload.opgraph, workload.traced
     notes = []
     if opgraph.reason:
         notes.append(f"plain PyTorch on one device runs this step: {opgraph.reason}")
     elif opgraph.single_only:
         notes.append(f"only one device can run this step: {opgraph.single_only}")
-    notes += [f"a strategy was rejected by the lock-step check: {m}" for m in choice.mismatches]
+    notes += [f"a strategy was rejected by the lock-step check: {m}" for m in mismatches]
     # a concrete trace sees fewer gradients than plain PyTorch has
     if traced.has_loss and workload.general:
         own = traced.module.get_submodule(MODEL)
@@ -147,6 +171,6 @@ def _notes(workload: Workload, choice: Choice) -> list[str]:
         ]
         if idle:
             notes.append(f"no gradient of the loss reaches {', '.join(idle)}")
-    failures = choice.result.failures
+    failures = result.failures
     notes += [f"cost model {f.model} failed on {f.op}: {f.reason}" for f in failures]
     return notes

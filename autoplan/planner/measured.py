@@ -116,6 +116,14 @@ class MeasuredGraph:
         return graph_fingerprint(attributes, self.schema.rows, content)
 
     @property
+    def attributes(self) -> tuple[tuple[str, str], ...]:
+        """What the attributes are, for people: by name, as ``float32 [node, 8]``."""
+        return tuple(
+            (spec.name, f"{spec.dtype} [{', '.join(map(str, spec.dims))}]")
+            for spec in self.schema.attributes
+        )
+
+    @property
     def schema_fingerprint(self) -> str:
         """Of what the attributes are: names, kinds, dtypes and dims, without the sizes of the graph."""
         return digest([[s.name, s.kind, s.dtype, s.dims] for s in self.schema.attributes])

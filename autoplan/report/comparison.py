@@ -14,6 +14,7 @@ from autoplan.report.units import count
 Subject = Literal[
     "answer",
     "fingerprints",
+    "graph",
     "devices",
     "predicted",
     "partition",
@@ -30,6 +31,7 @@ Value = str | float | bool | None
 _ANSWER = (
     "strategy",
     "forced",
+    "rebound",
     "exact",
     "status",
     "gap",
@@ -95,6 +97,7 @@ def _facts(plan: PlanData) -> Iterator[Fact]:
         yield Fact("answer", f"no rule for {op}", True)
     for name in ("model", "graph", "devices"):
         yield Fact("fingerprints", name, getattr(plan.fingerprints, name))
+    yield from _graph(plan)
     yield from _devices(plan)
     yield from _prediction(plan)
     yield from _partition(plan)
@@ -104,6 +107,13 @@ def _facts(plan: PlanData) -> Iterator[Fact]:
     yield from _states(plan)
 
 
+def _graph(plan: PlanData) -> Iterator[Fact]:
+    for axis, number in plan.graph_rows:
+        yield Fact("graph", f"rows of {axis}", number)
+    for name, form in plan.graph_attributes:
+        yield Fact("graph", name, form)
+
+
 def _devices(plan: PlanData) -> Iterator[Fact]:
     yield Fact("devices", "devices", plan.devices_text)
     yield Fact("devices", "ranks", len(plan.devices))
@@ -111,6 +121,13 @@ def _devices(plan: PlanData) -> Iterator[Fact]:
     for (profile, host, memory), number in kinds.items():
         limit = "" if memory is None else f" with {memory:,} bytes"
         yield Fact("devices", f"{profile} on host {host}{limit}", number)
+    for kind in plan.cluster.profiles:
+        for name, value in kind.figures:
+            yield Fact("devices", f"{kind.name}: {name}", value)
+    for where, link in (("within", plan.cluster.intra_host), ("between", plan.cluster.inter_host)):
+        if link is not None:
+            yield Fact("devices", f"link {where} hosts: latency", link.latency_seconds, "seconds")
+            yield Fact("devices", f"link {where} hosts: bytes per second", link.bytes_per_s)
 
 
 def _prediction(plan: PlanData) -> Iterator[Fact]:

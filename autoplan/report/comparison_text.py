@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,7 @@ ROWS_SHOWN = 40
 _TITLES: Mapping[Subject, str] = {
     "answer": "Answer",
     "fingerprints": "Fingerprints",
+    "graph": "Graph",
     "devices": "Devices",
     "predicted": "Predicted step",
     "partition": "Partition",
@@ -41,19 +43,24 @@ def differences(changes: Sequence[Change], first: str, second: str) -> str:
     """Every difference, part by part; the plans are called by the names given, for example their files."""
     if not changes:
         return f"{first} and {second} are the same plan\n"
-    parts = [(part, list(rows)) for part, rows in groupby(changes, key=lambda each: each.part)]
     summary = f"first: {first}\nsecond: {second}\n{count(len(changes), 'difference')}"
     for each in changes:
         if each.part == "fingerprints":
             summary += f"\nmade for {_MADE_FOR[each.name]}: the {each.name} fingerprints differ"
-    return render(
-        ("Two plans", Text(summary)), *((_TITLES[part], _table(rows)) for part, rows in parts)
-    )
+    return render(("Two plans", Text(summary)), *change_sections(changes, "first", "second"))
 
 
-def _table(changes: Sequence[Change]) -> Table:
+def change_sections(
+    changes: Sequence[Change], first: str, second: str
+) -> list[tuple[str, RenderableType]]:
+    """A titled table for each part; the columns of the two plans are called as given."""
+    parts = groupby(changes, key=lambda each: each.part)
+    return [(_TITLES[part], _table(list(rows), first, second)) for part, rows in parts]
+
+
+def _table(changes: Sequence[Change], first: str, second: str) -> Table:
     numbers = all(_numeric(change.first) and _numeric(change.second) for change in changes)
-    columns = ("first", "second", "ratio") if numbers else ("first", "second")
+    columns = (first, second, "ratio") if numbers else (first, second)
     table = plain_table("", *columns, numbers=columns if numbers else ())
     for change in changes[:ROWS_SHOWN]:
         cells = [_shown(change.first, change.unit), _shown(change.second, change.unit)]

@@ -96,7 +96,9 @@ def headline(plan: PlanData) -> str:
 
 def reasons(plan: PlanData) -> list[str]:
     """Why this strategy: forced or cheapest, and what each priced rival would take."""
-    if plan.forced:
+    if plan.rebound:
+        lines = ["kept from a plan for another graph or other devices (plan.rebind)"]
+    elif plan.forced:
         lines = [f'chosen because strategy="{plan.strategy}" was asked for']
     else:
         priced = [a for a in plan.alternatives if a.step_seconds is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from autoplan.cli.main import main
-from autoplan.errors import DeviceError, ExecutionError, InfeasibleError
+from autoplan.errors import DeviceError, ExecutionError, InfeasibleError, PlanError
 from autoplan.plan import PlanData
+from autoplan.report.rebound import Rebound
 from autoplan.report.text import explain
 from tests.report.plans import data_plan, single_plan
 
@@ -22,6 +23,7 @@ class FakePlan:
     def __init__(self, data: PlanData) -> None:
         self.data = data
         self.strategy = data.strategy
+        self.changes: Rebound | None = None
 
     def explain(self) -> str:
         return explain(self.data)
@@ -30,8 +32,15 @@ class FakePlan:
         path.write_text(self.data.to_json(), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path, loss: Any = None) -> FakePlan:
+    def load(cls, path: Path, loss: Any = None, devices: Any = None) -> FakePlan:
+        if devices not in (None, "2xcpu"):
+            raise PlanError("the plan was made for other devices")
         return cls(PlanData.from_json(path.read_text(encoding="utf-8")))
+
+    def rebind(self, graph: Any, model: Any) -> FakePlan:
+        plan = FakePlan(replace(self.data, graph_rows=(("edge", 900),), rebound=True))
+        plan.changes = Rebound.of(self.data, plan.data)
+        return plan
 
     def train(self, model: Any, graph: Any, *, epochs: int, **options: Any) -> SimpleNamespace:
         if model == "failing worker":

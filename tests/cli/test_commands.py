@@ -163,9 +163,36 @@ def test_a_saved_plan_and_what_it_decides_exclude_each_other(
 ) -> None:
     path = tmp_path / "plan.json"
     path.write_text(data_plan().to_json(), encoding="utf-8")
-    done = command(name, file, "--plan", path, "--devices", "2xcpu")
+    done = command(name, file, "--plan", path, "--strategy", "data")
     assert done.code == 2
-    assert "--plan and --devices exclude each other" in done.err
+    assert "--plan and --strategy exclude each other" in done.err
+    assert command(name, file, "--plan", path, "--devices", "2xcpu").code == 0
+    done = command(name, file, "--plan", path, "--devices", "3xcpu")
+    assert (done.code, done.out) == (2, "")
+    assert "the plan was made for other devices" in done.err
+
+
+def test_a_plan_is_bound_to_another_graph(api, command, file, tmp_path: Path) -> None:
+    old, new = tmp_path / "plan.json", tmp_path / "new.json"
+    old.write_text(data_plan().to_json(), encoding="utf-8")
+    done = command("rebind", old, file, "--save", new)
+    assert done.code == 0
+    (row,) = [line for line in done.out.splitlines() if "rows of edge" in line]
+    assert row.split() == ["rows", "of", "edge", "500", "900", "1.80", "x"]
+    assert "it fits: 196 KiB of 1.00 GiB" in done.out
+    document = json.loads(command("rebind", old, file, "--json").out)
+    assert document["plan"]["rebound"] is True
+    assert {"name": "rows of edge", "first": 500, "second": 900}.items() <= document["changes"][
+        0
+    ].items()
+    assert PlanData.from_json(new.read_text(encoding="utf-8")).rebound
+
+    done = command("run", file, "--plan", old, "--rebind", "--epochs", "1")
+    assert done.code == 0
+    assert "rows of edge" in done.err
+    done = command("run", file, "--rebind")
+    assert (done.code, done.out) == (2, "")
+    assert "--rebind is for a saved plan" in done.err
 
 
 def test_run_says_on_stderr_what_it_chose(api, command, file) -> None:

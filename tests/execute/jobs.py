@@ -24,13 +24,13 @@ _FORWARD = """\
     out = (out + parameters["conv.bias"]) * parameters["scale"]
 """
 _TRAIN = (
-    "def step(context, parameters, buffers, inputs, capture):\n"
+    "def step(context, parameters, buffers, inputs, capture, received):\n"
     "    {extra}\n" + _FORWARD + "    buffers['steps'].add_(1)\n"
     "    loss = exchange.all_reduce(context, (out - 1).pow(2).sum()) / context.rows('node', 'R')\n"
     "    return [loss, out]\n"
 )
 _EVALUATE = (
-    "def step(context, parameters, buffers, inputs, capture):\n"
+    "def step(context, parameters, buffers, inputs, capture, received):\n"
     + _FORWARD
     + "    return [out, exchange.all_reduce(context, out.sum())]\n"
 )

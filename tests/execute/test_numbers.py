@@ -46,7 +46,7 @@ def numbers(*defined):
         body.add_first(f"{name} = inputs[...]", name)
         return name
 
-    return Numbers(GRAPH, body, names, load), body
+    return Numbers(GRAPH, body, names, load, lambda tensor: None), body
 
 
 def text(body):

@@ -72,7 +72,7 @@ def test_another_graph_or_model_is_refused(tmp_path: Path) -> None:
         plan.predict(GCN(8, 12, 2, 4), awkward_graph(num_edges=261))
     wider = awkward_graph()
     wider.edge_weight = torch.rand(260)
-    with pytest.raises(PlanError, match="attributes were others"):
+    with pytest.raises(PlanError, match="edge_weight was absent"):
         plan.predict(GCN(8, 12, 2, 4), wider)
     with pytest.raises(PlanError, match=r"another program.*Plan\.load\(path, loss="):
         plan.predict(GAT(8, 12, 2, 4), graph)

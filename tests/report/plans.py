@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoplan.clusteruse import ClusterUse, DeviceRun, LinkUse, ProfileUse
 from autoplan.plan import (
     PLAN_VERSION,
     Alternative,
@@ -35,6 +36,16 @@ def sheet(scale: int = 1) -> MemorySheet:
     )
 
 
+def cpus(count: int) -> ClusterUse:
+    figures = (("flop_per_s.float32", 8e10), ("bytes_per_s", 1.6e10), ("cores", 2.0))
+    return ClusterUse(
+        devices=(DeviceRun("cpu", 0, 0, count, 2**30, False),),
+        profiles=(ProfileUse("cpu", "cpu", "cpu", figures),),
+        intra_host=LinkUse(6.7e-5, 6.9e8, "cpu peers", False),
+        inter_host=None,
+    )
+
+
 def alternatives(chosen: str, single: float, data: float) -> tuple[Alternative, ...]:
     return (
         Alternative("single", "single", 1, single, 300 * KIB, single, None, chosen == "single"),
@@ -65,6 +76,7 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         autoplan_version="0.1.0",
         strategy="data",
         forced=forced,
+        rebound=False,
         exact=True,
         status="optimal",
         gap=0.0,
@@ -76,7 +88,9 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         generality_reason=None,
         devices_text=f"{ranks}xcpu",
         devices=tuple(DeviceUse(r, "cpu", "cpu", 0, 2**30, "cpu", r) for r in range(ranks)),
+        cluster=cpus(ranks),
         graph_rows=(("edge", 500), ("node", 100)),
+        graph_attributes=(("edge_index", "int64 [2, edge]"), ("x", "float32 [node, 8]")),
         partition=PartitionUse(
             "metis", ranks, 0, 120, (900,) * ranks, (60,) * ranks, (4500,) * ranks
         ),
@@ -113,6 +127,7 @@ def single_plan() -> PlanData:
         autoplan_version="0.1.0",
         strategy="single",
         forced=False,
+        rebound=False,
         exact=True,
         status="feasible",
         gap=0.02,
@@ -124,7 +139,9 @@ def single_plan() -> PlanData:
         generality_reason="forward branches on a value at model.py:7",
         devices_text="2xcpu",
         devices=(DeviceUse(0, "cpu", "cpu", 0, None, "cpu", 0),),
+        cluster=cpus(2),
         graph_rows=(("edge", 500), ("node", 100)),
+        graph_attributes=(("edge_index", "int64 [2, edge]"), ("x", "float32 [node, 8]")),
         partition=None,
         batch=None,
         pipeline=None,
