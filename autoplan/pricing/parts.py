@@ -12,13 +12,12 @@ from autoplan.cost import WorkSizes
 from autoplan.device import Device, DeviceProfile, Link
 from autoplan.graphstats import GraphStats, PartitionStats, ShardSizes, axis_rows
 from autoplan.opgraph import OpGraph, OpStrategy, State, TensorMeta, Work
-from autoplan.pricing.collectives import COMMUNICATION_RANGE
 from autoplan.pricing.group import Group
 from autoplan.pricing.table import Pricer, op_dtype
 
 FloatArray = NDArray[np.float64]
 HEADER_BYTES = 8
-"""Bytes that tell the receiver the size of one dimension that only the data decide."""
+"""Bytes of a message that tell the receiver the rows of one axis that only the data decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,31 +149,10 @@ def _seconds(
     return found
 
 
-def message_bytes(
-    graph: OpGraph, tensor: TensorMeta, state: State, rows: PartRows
-) -> NDArray[np.int64]:
-    """[V] payload of one send of a tensor, in each part: its elements, and a header for sizes that only the data decide."""
-    header = HEADER_BYTES * sum(
-        isinstance(dim, str) and depends_on_data(graph, dim) for dim in tensor.dims
-    )
-    return np.rint(rows.bytes(tensor, state)).astype(np.int64) + header
-
-
-def depends_on_data(graph: OpGraph, axis: str) -> bool:
-    """Whether the number of rows is known only from values: a ``select`` axis, or one made of such."""
-    found = graph.axes[axis]
-    return found.kind == "select" or any(depends_on_data(graph, part) for part in found.parts)
-
-
-def send_seconds(link: Link, size: float | FloatArray) -> float | FloatArray:
-    """One message over a link: its latency, then its bytes."""
-    return link.latency_seconds + size / link.bytes_per_s
-
-
-def spread(seconds: float | FloatArray) -> FloatArray:
-    """[3, ...] a time on a link with the range in which it is expected."""
-    low, high = COMMUNICATION_RANGE
-    return np.array([seconds, seconds * low, seconds * high])
+def send_seconds(link: Link, sizes: NDArray[np.int64]) -> FloatArray:
+    """One message of each size over a link: its latency, then its bytes; nothing is sent where there is nothing."""
+    seconds: FloatArray = np.where(sizes > 0, link.latency_seconds + sizes / link.bytes_per_s, 0.0)
+    return seconds
 
 
 def same_kind(devices: Iterable[Device]) -> bool:

@@ -9,6 +9,8 @@ from typing import Literal
 from autoplan.search.check import evaluate
 from autoplan.search.problem import Problem
 from autoplan.search.solution import Solution
+from autoplan.search.stage_ilp import StageSolution
+from autoplan.search.stage_problem import StageProblem, evaluate_stages
 
 MOST_ASSIGNMENTS = 200_000
 
@@ -35,4 +37,30 @@ def enumerate_all(
         value = evaluation.seconds if objective == "time" else max(evaluation.peak)
         if value < best.bound:
             best = Solution(choices, evaluation, "optimal", value, 0.0, True)
+    return best
+
+
+def enumerate_stages(
+    problem: StageProblem,
+    *,
+    objective: Literal["time", "memory"] = "time",
+    most: int = MOST_ASSIGNMENTS,
+) -> StageSolution:
+    """Try every stage of every block; of equals the first stays.
+
+    Raises:
+        ValueError: there are more than ``most`` assignments.
+    """
+    size = len(problem.slots) ** len(problem.blocks)
+    if size > most:
+        raise ValueError(f"{size} assignments, more than {most}")
+    best = StageSolution(None, None, "infeasible", math.inf, True)
+    stages = range(len(problem.slots))
+    for stage_of in itertools.product(stages, repeat=len(problem.blocks)):
+        found = evaluate_stages(problem, stage_of)
+        if found.faults or not found.fits:
+            continue
+        value = found.seconds if objective == "time" else max(found.bytes)
+        if value < best.bound:
+            best = StageSolution(stage_of, found, "optimal", value, True)
     return best

@@ -39,14 +39,11 @@ def runs_of(problem: StageProblem, *, memory: bool = True) -> Runs:
     start = np.arange(count + 1)[:, None]
     stop = np.arange(count + 1)[None, :]
     proper = start < stop
-    number, payload = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
-    arrived = np.zeros((count + 1, count + 1))
+    payload, arrived = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
     for message in problem.messages:
         received = (start > message.maker) & (_next(message.readers, count)[:, None] < stop)
         back = (start > message.maker) & (_next(message.gradient, count)[:, None] < stop)
-        crossings = received * 1.0 + back
-        number += crossings
-        payload += crossings * message.bytes
+        payload += (received * 1.0 + back) * message.bytes
         if memory:
             arrived += received * message.bytes
     elapsed = np.concatenate(
@@ -58,7 +55,7 @@ def runs_of(problem: StageProblem, *, memory: bool = True) -> Runs:
     kept = _kept(problem, start, stop) if memory else np.zeros((len(problem.slots), 1, 1))
     for stage, slot in enumerate(problem.slots):
         times = elapsed[slot.kind]
-        tau = times[None, :] - times[:, None] + number * slot.latency + payload / slot.bytes_per_s
+        tau = times[None, :] - times[:, None] + slot.overhead + payload / slot.bytes_per_s
         seconds.append(np.where(proper, tau, math.inf))
         used.append(np.where(proper, held + transient + kept[stage], math.inf))
     return Runs(np.array(seconds), np.array(used))

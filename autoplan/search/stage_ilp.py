@@ -19,7 +19,7 @@ Constraints:
     order:   y[a,s] >= y[b,s] for every b that reads what a makes; this also removes the symmetry of equal devices    `_order`
     arrive:  recv[t,s] >= z[b,s] - z[a,s] for every reader b of t, made by a; back[t,s] likewise for those that pass a
              gradient back                                                               `_crossings`
-    tau:     T >= tau[s] = sum_b seconds[b] z[b,s] + sum_t message[t,s] (recv[t,s] + back[t,s])    `_times`
+    tau:     T >= tau[s] = overhead[s] + sum_b seconds[b] z[b,s] + sum_t message[t,s] (recv[t,s] + back[t,s])    `_times`
     hold:    use[w,s] >= z[b,s] for every reader; kept[u,s] >= z[b,s] for every saver, >= back[t,s] where it arrived with a
              gradient, >= z[a,s] - z[b,s] where it left with one; brief[s] >= transient[b] z[b,s]    `_memory`
     memory:  sum_w bytes use + sum_t bytes recv + sum_u flying[s] kept + brief[s] <= capacity - head-room    `_memory`
@@ -80,10 +80,13 @@ def solve_stages(
         return StageSolution(None, None, "infeasible", math.inf, True)
     programme = _Stages(problem, objective, at_most)
     answer = programme.call(limits, integer=True)
-    scale = MIB if objective == "memory" else 1 / MICRO
+
+    def scaled(value: float) -> float:
+        return value * MIB if objective == "memory" else value / MICRO + programme.constant
+
     if answer.status == "infeasible":
         return StageSolution(None, None, "infeasible", math.inf, True)
-    bound = answer.bound * scale
+    bound = scaled(answer.bound)
     if not answer.has_solution:
         return StageSolution(None, None, "unknown", bound, not answer.clock)
     stage_of = programme.assignment()
@@ -91,7 +94,7 @@ def solve_stages(
     if found.faults:
         raise SolverError(f"the solver's stages are no solution: {found.faults[0]}")
     value = found.seconds if objective == "time" else max(found.bytes)
-    told = answer.value * scale
+    told = scaled(answer.value)
     if abs(value - told) > 1e-5 * max(value, told) + 1e-9 + (objective == "memory") * 64:
         raise SolverError(f"the solver counts {told}, the check {value}")
     if not found.fits:
@@ -107,6 +110,7 @@ class _Stages(LinearProgramme):
         super().__init__()
         self.problem = problem
         self.stages = range(len(problem.slots))
+        self.constant = sum(slot.overhead for slot in problem.slots)
         self.z: list[list[Any]] = []
         self.recv: dict[tuple[int, int], Any] = {}
         self.back: dict[tuple[int, int], Any] = {}
@@ -155,7 +159,7 @@ class _Stages(LinearProgramme):
                     self.add(terms, ">=", 0.0)
 
     def _times(self) -> list[Terms]:
-        """tau: the microseconds of each stage."""
+        """tau: the microseconds of each stage, without its overhead."""
         problem = self.problem
         tau: list[Terms] = []
         for stage in self.stages:
@@ -166,7 +170,7 @@ class _Stages(LinearProgramme):
                 for block in range(len(problem.blocks))
             ]
             for number, message in enumerate(problem.messages):
-                once = (slot.latency + message.bytes / slot.bytes_per_s) * MICRO
+                once = message.bytes / slot.bytes_per_s * MICRO
                 for table in (self.recv, self.back):
                     if (number, stage) in table:
                         terms.append((table[number, stage], once))
@@ -237,11 +241,11 @@ class _Stages(LinearProgramme):
             return
         goal: Terms = [term for terms in tau for term in terms]
         slowest = self.continuous("T")
-        for terms in tau:
-            self.add([*terms, (slowest, -1.0)], "<=", 0.0)
+        for slot, terms in zip(self.problem.slots, tau, strict=True):
+            self.add([*terms, (slowest, -1.0)], "<=", -slot.overhead * MICRO)
         goal.append((slowest, self.problem.weight))
         if at_most is not None:
-            self.add(goal, "<=", at_most * MICRO * (1 + 1e-9))
+            self.add(goal, "<=", (at_most * (1 + 1e-9) - self.constant) * MICRO)
         self.minimise(goal)
 
     def assignment(self) -> tuple[int, ...]:

@@ -1,28 +1,45 @@
-"""What a program cut into stages costs: its step played by the simulator, its memory, and the parts that a plan is made of."""
+"""What a program cut into stages costs: the times that the simulator plays, bytes that are sent, and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autoplan.opgraph import State
-from autoplan.plan import MemorySheet, PlannedTransfer, PlannedTransition, Schedule
-from autoplan.pricing.collectives import all_reduce_seconds
+from autoplan.plan import MemorySheet, Schedule
+from autoplan.pricing.collectives import COMMUNICATION_RANGE, all_reduce_seconds
 from autoplan.pricing.fixed import fixed_costs
 from autoplan.pricing.group import Group
 from autoplan.pricing.memory import ModelTensor, static_memory
-from autoplan.pricing.parts import FloatArray, PartPrices, message_bytes, send_seconds, spread
+from autoplan.pricing.parts import HEADER_BYTES, FloatArray, PartPrices, send_seconds
 from autoplan.pricing.stage_memory import stage_graph, stage_sheet
 from autoplan.pricing.table import Pricer
 from autoplan.schedule import in_flight
-from autoplan.search.local import local_transitions
-from autoplan.search.result import StagePart
 from autoplan.search.stage_setting import Layout, StagedProgram
 from autoplan.simulate_stages import Arrival, GradientSum, PipelineCosts
-from autoplan.stages import Crossing, crossings, reads
-from autoplan.states import way
+from autoplan.stages import Crossing, crossings, reads, unknown_axes
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageMessage:
+    """What a stage sends another for one micro-batch.
+
+    Attributes:
+        source, target: stages. header: bytes that go ahead, of sizes that only the data decide.
+        bytes, back: [V] of the tensors and of the gradients that come back, in each part.
+        gradient: gradients do come back.
+    """
+
+    source: int
+    target: int
+    header: int
+    bytes: Counts
+    back: Counts
+    gradient: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +85,34 @@ class StagedPlan:
         names = {tensor.name for tensor in own if tensor is not None}
         return tuple(t for t in self.program.parameters if t.name in names)
 
-    def message(self, crossing: Crossing) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """[V] bytes of one tensor on its way."""
+    def tensor_bytes(self, crossing: Crossing) -> Counts:
+        """[V] bytes of one tensor on its way, in each part."""
         meta = self.program.graph.tensors[crossing.tensor]
-        return message_bytes(self.program.graph, meta, crossing.state, self.program.rows)
+        return np.rint(self.program.rows.bytes(meta, crossing.state)).astype(np.int64)
+
+    def messages(self) -> tuple[StageMessage, ...]:
+        """What goes from one stage to another for each micro-batch: all tensors in one buffer."""
+        graph = self.program.graph
+        found: dict[tuple[int, int], list[Crossing]] = {}
+        for crossing in self.crossings():
+            found.setdefault((crossing.source, crossing.target), []).append(crossing)
+        messages = []
+        for (source, target), carried in sorted(found.items()):
+            metas = [graph.tensors[crossing.tensor] for crossing in carried]
+            sizes = [self.tensor_bytes(crossing) for crossing in carried]
+            back = [
+                size
+                for size, crossing in zip(sizes, carried, strict=True)
+                if self.program.training and crossing.gradient
+            ]
+            header = HEADER_BYTES * len(unknown_axes(metas, graph.axes))
+            nothing = np.zeros(self.program.rows.parts, dtype=np.int64)
+            messages.append(
+                StageMessage(
+                    source, target, header, sum(sizes, nothing), sum(back, nothing), bool(back)
+                )
+            )
+        return tuple(messages)
 
     def costs(self, pricer: Pricer | None) -> PipelineCosts:
         """What the simulator plays; without a pricer only the passes, not the end of the step."""
@@ -110,32 +151,27 @@ class StagedPlan:
 
     def _arrivals(self) -> tuple[Arrival, ...]:
         layout = self.layout
-        shape = (3, layout.replicas, layout.micro_batches)
-        found: dict[tuple[int, int], Arrival] = {}
-        for crossing in self.crossings():
-            key = (crossing.source, crossing.target)
-            before = found.get(key)
-            there = before.seconds if before else np.zeros(shape)
-            back = before.back if before else np.zeros(shape)
-            gradient = self.program.training and crossing.gradient
-            sizes = self.message(crossing)
-            times = np.zeros(shape)
+        found = []
+        for message in self.messages():
+            there = np.zeros((3, layout.replicas, layout.micro_batches))
+            back = np.zeros_like(there)
             for replica in range(layout.replicas):
-                ends = [layout.ranks[layout.rank(replica, stage)] for stage in key]
-                link = layout.cluster.link(*ends)
-                times[:, replica] = spread(
-                    send_seconds(link, sizes[layout.of_replica(replica)].astype(np.float64))
+                ranks = (layout.rank(replica, stage) for stage in (message.source, message.target))
+                link = layout.cluster.link(*(layout.ranks[rank] for rank in ranks))
+                parts = layout.of_replica(replica)
+                there[:, replica] = send_seconds(link, message.bytes[parts])
+                there[:, replica] += send_seconds(link, np.array([message.header]))
+                back[:, replica] = send_seconds(link, message.back[parts])
+            ranges = np.array([1.0, *COMMUNICATION_RANGE])[:, None, None]
+            found.append(
+                Arrival(
+                    message.source, message.target, there * ranges, back * ranges, message.gradient
                 )
-            found[key] = Arrival(
-                *key,
-                there + times,
-                back + times if gradient else back,
-                gradient or (before is not None and before.gradient),
             )
-        return tuple(found[key] for key in sorted(found))
+        return tuple(found)
 
     def _sums(self) -> tuple[GradientSum, ...]:
-        """Gradients by the set of ranks that hold the parameter, in the order of the parameters."""
+        """Gradients by the set of ranks that hold the parameter, in the order in which they are summed."""
         if not self.program.training:
             return ()
         layout = self.layout
@@ -154,13 +190,12 @@ class StagedPlan:
             GradientSum(
                 ranks,
                 size,
-                spread(
-                    all_reduce_seconds(
-                        Group(layout.cluster, tuple(layout.ranks[r] for r in ranks), None), size
-                    )
-                ),
+                all_reduce_seconds(
+                    Group(layout.cluster, tuple(layout.ranks[r] for r in ranks), None), size
+                )
+                * np.array([1.0, *COMMUNICATION_RANGE]),
             )
-            for ranks, size in holders.items()
+            for ranks, size in sorted(holders.items())
             if len(ranks) > 1
         )
 
@@ -188,13 +223,14 @@ class StagedPlan:
         """Bytes each rank hands to others: activations from where they are made, gradients from where they are read."""
         layout = self.layout
         total = [0] * layout.group.size
-        for crossing in self.crossings():
-            sizes = self.message(crossing)
+        for message in self.messages():
             for replica in range(layout.replicas):
-                size = int(sizes[layout.of_replica(replica)].sum())
-                total[layout.rank(replica, crossing.source)] += size
-                if self.program.training and crossing.gradient:
-                    total[layout.rank(replica, crossing.target)] += size
+                parts = layout.of_replica(replica)
+                headers = message.header * layout.micro_batches
+                total[layout.rank(replica, message.source)] += (
+                    int(message.bytes[parts].sum()) + headers
+                )
+                total[layout.rank(replica, message.target)] += int(message.back[parts].sum())
         for each in costs.sums:
             for rank in each.ranks:
                 total[rank] += each.bytes
@@ -233,82 +269,3 @@ class StagedPlan:
                     training=program.training,
                 )
         return tuple(found[rank] for rank in range(layout.group.size))
-
-    def parts(self, sheets: Sequence[MemorySheet]) -> tuple[StagePart, ...]:
-        """What a plan says of each stage."""
-        layout = self.layout
-        crossing = self.crossings()
-        makers = made_by(self.program)
-        found = []
-        for stage in range(layout.stages):
-            sends = [self._transfer(c, makers) for c in crossing if c.source == stage]
-            ranks = [layout.rank(replica, stage) for replica in range(layout.replicas)]
-            found.append(
-                StagePart(
-                    ops=tuple(sorted(self.ops(stage))),
-                    transitions=self._transitions(stage, makers),
-                    inputs=self._inputs(stage),
-                    sends=tuple(sends),
-                    sources=self.sources(stage),
-                    memory=tuple(sheets[rank] for rank in ranks),
-                )
-            )
-        return tuple(found)
-
-    def _transfer(self, crossing: Crossing, makers: Mapping[str, str]) -> PlannedTransfer:
-        layout = self.layout
-        sizes = self.message(crossing)
-        sent = tuple(int(sizes[layout.of_replica(d)].sum()) for d in range(layout.replicas))
-        back = sent if self.program.training and crossing.gradient else (0,) * layout.replicas
-        return PlannedTransfer(
-            crossing.tensor,
-            makers.get(crossing.tensor, ""),
-            crossing.state,
-            crossing.target,
-            sent,
-            back,
-        )
-
-    def _transitions(self, stage: int, makers: Mapping[str, str]) -> tuple[PlannedTransition, ...]:
-        """Slices within parts; nothing of them is sent."""
-        graph, strategies = self.program.graph, self.program.strategies
-        made = self.program.state_made()
-        needed: dict[str, dict[State, None]] = {}
-        for op in graph.ops:
-            if self.stage_of[op.index] == stage:
-                for name, state in zip(op.inputs, strategies[op.index].inputs, strict=True):
-                    needed.setdefault(name, {})[state] = None
-        nothing = (0,) * self.layout.replicas
-        return tuple(
-            PlannedTransition(
-                name, step.source, step.target, "none", nothing, nothing, makers.get(name, "")
-            )
-            for name, states in needed.items()
-            if name in made
-            for step in way(local_transitions(graph, name), made[name], states) or ()
-        )
-
-    def _inputs(self, stage: int) -> tuple[tuple[str, State], ...]:
-        """Graph attributes in the states they are loaded in; owned rows are there where owned and halo rows are."""
-        tensors = self.program.graph.tensors
-        needed: dict[str, dict[State, None]] = {}
-        for position, op in enumerate(self.program.graph.ops):
-            if self.stage_of[op.index] == stage:
-                for name, state in self.program.loads(position):
-                    if tensors[name].origin == "input":
-                        needed.setdefault(tensors[name].source or name, {})[state] = None
-        return tuple(
-            (name, state)
-            for name, states in sorted(needed.items())
-            for state in sorted(states)
-            if state != "O" or "H" not in states
-        )
-
-
-def made_by(program: StagedProgram) -> dict[str, str]:
-    """Tensor -> where it comes from, ``aten.mm in convs.1.lin``."""
-    return {
-        name: f"{op.name.rpartition('.')[0]} in {op.module or 'forward'}"
-        for op in program.graph.ops
-        for name in op.outputs
-    }

@@ -4,7 +4,7 @@ A *block* is a set of ops that share a stage. Stage s is a kind of worker with a
 stage makes arrive over its link, and their gradients go back. Numbers only: of one micro-batch where it is time, of all
 that a stage holds where it is memory.
 
-    tau[s]   = forward and backward of its blocks + messages it receives + gradients it sends back
+    tau[s]   = forward and backward of its blocks + what it receives + gradients it sends back
     seconds  = sum of tau + weight * max of tau,  weight = m - 1, or `BALANCE` where m is 1
     bytes[s] = what its blocks hold (parameters with gradients and optimizer state, graph attributes)
                + what micro-batches in flight keep until backward + what arrives + the largest transient of a block
@@ -62,12 +62,13 @@ class Slot:
     """The devices of one stage.
 
     Attributes:
-        kind: row of ``StageProblem.seconds``. latency, bytes_per_s: of the link that messages arrive over.
+        kind: row of ``StageProblem.seconds``. bytes_per_s: of the link that messages arrive over.
+        overhead: seconds of each micro-batch whatever it receives: the latency of one message, and of what goes back.
         limit: bytes it may use, None: any.
     """
 
     kind: int
-    latency: float
+    overhead: float
     bytes_per_s: float
     limit: float | None = None
 
@@ -133,7 +134,7 @@ class StageEvaluation:
 def evaluate_stages(problem: StageProblem, stage_of: Sequence[int]) -> StageEvaluation:
     """Check one assignment (the stage of each block) and price it."""
     count = len(problem.slots)
-    tau = [0.0] * count
+    tau = [slot.overhead for slot in problem.slots]
     held = [0.0] * count
     transient = [0.0] * count
     faults = []
@@ -155,8 +156,7 @@ def evaluate_stages(problem: StageProblem, stage_of: Sequence[int]) -> StageEval
             if stage == source:
                 continue
             gradient = any(stage_of[reader] == stage for reader in message.gradient)
-            slot = problem.slots[stage]
-            once = slot.latency + message.bytes / slot.bytes_per_s
+            once = message.bytes / problem.slots[stage].bytes_per_s
             tau[stage] += once * (2 if gradient else 1)
             held[stage] += message.bytes
             if gradient and message.unit is not None:

@@ -96,8 +96,8 @@ def least_possible(problem: StageProblem, objective: str) -> float:
         return sum(each.bytes for each in problem.held) / stages
     rows = problem.seconds[[slot.kind for slot in problem.slots]]
     fastest = rows.min(axis=0)
-    slowest = max(float(fastest.sum()) / stages, float(fastest.max()))
-    return float(fastest.sum()) + problem.weight * slowest
+    total = float(fastest.sum()) + sum(slot.overhead for slot in problem.slots)
+    return total + problem.weight * max(total / stages, float(fastest.max()))
 
 
 def _value(problem: StageProblem, stage_of: tuple[int, ...], objective: str) -> float:

@@ -166,7 +166,10 @@ def stage_problem(
         after=number_reads(program.graph, blocks),
         kept=kept.reshape(layout.stages, len(units)),
         transient=_transient(program, layout, members),
-        slots=tuple(_slot(layout, stage, head_room) for stage in range(layout.stages)),
+        slots=tuple(
+            _slot(layout, stage, head_room, 2 if program.training else 1)
+            for stage in range(layout.stages)
+        ),
         micro_batches=layout.micro_batches,
     )
 
@@ -185,7 +188,7 @@ def _seconds(layout: Layout, prices: PartPrices) -> FloatArray:
     return np.array(rows)
 
 
-def _slot(layout: Layout, stage: int, head_room: float) -> Slot:
+def _slot(layout: Layout, stage: int, head_room: float, directions: int) -> Slot:
     """Messages are taken to come from the stage before; the simulator knows better where stages are skipped."""
     devices = [layout.group.devices[layout.rank(d, stage)] for d in range(layout.replicas)]
     capacities = [device.memory_bytes for device in devices if device.memory_bytes is not None]
@@ -197,7 +200,7 @@ def _slot(layout: Layout, stage: int, head_room: float) -> Slot:
     ]
     return Slot(
         stage,
-        max(link.latency_seconds for link in links),
+        directions * max(link.latency_seconds for link in links) if stage else 0.0,
         min(link.bytes_per_s for link in links),
         min(capacities) * (1 - head_room) if capacities else None,
     )

@@ -18,6 +18,7 @@ from autoplan.search.local import NotLocal, local_strategies
 from autoplan.search.result import Candidate
 from autoplan.search.stage_blocks import Blocks, atoms, merged
 from autoplan.search.stage_cuts import best_cuts
+from autoplan.search.stage_parts import stage_parts
 from autoplan.search.stage_price import StagedPlan
 from autoplan.search.stage_problem import StageProblem, evaluate_stages, op_stages
 from autoplan.search.stage_refine import Cuts, refine
@@ -210,7 +211,7 @@ class _Search:
         if any(s.capacity is not None and s.peak > s.capacity * room * (1 + 1e-6) for s in sheets):
             return None
         prediction, run = predict_pipeline(costs, sheets, plan.payload(costs))
-        parts = plan.parts(sheets)
+        parts = stage_parts(plan, sheets)
         return Candidate(
             name,
             strategy,
