@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
 from autoplan.cluster import parse_cluster, restored_cluster
@@ -23,6 +24,7 @@ from autoplan.planner.bound import Bound, bind_plan
 from autoplan.planner.device_check import check_devices
 from autoplan.planner.make import make_plan
 from autoplan.planner.rebind import rebind_plan
+from autoplan.planner.source import source_of
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.verify import Verification
 from autoplan.planner.workload import StepRequest, make_workload
@@ -33,6 +35,9 @@ from autoplan.trace.step import Metrics
 
 if TYPE_CHECKING:
     import networkx as nx
+
+Graphs: TypeAlias = Data | Sequence[Data] | Dataset[Data]
+"""One graph (a PyG ``Batch`` is one as well), or many."""
 
 __all__ = [
     "Plan",
@@ -48,9 +53,10 @@ __all__ = [
 
 def optimize(
     model: nn.Module,
-    graph: Data,
+    graph: Graphs,
     devices: object,
     *,
+    batch_size: int | None = None,
     loss: LossFunction | None = None,
     strategy: str = "auto",
     objective: Literal["time", "memory"] = "time",
@@ -64,8 +70,10 @@ def optimize(
 
     Args:
         model: any module whose forward takes the graph's attributes by name (``x``, ``edge_index``, ...), or the graph.
-        graph: one homogeneous graph.
+        graph: one homogeneous graph, a PyG ``Batch``, or a list or data set of graphs.
         devices: ``"2xcpu"``, ``["cuda:0", "cuda:1"]``, ``["cpu", "cpu"]``, a TOML file or a `Cluster`.
+        batch_size: of many graphs, how many make a step; None for all. They are visited in an order of their own in every
+            epoch, the last step of an epoch may have fewer; the plan is priced for the largest batch of such an epoch.
         loss: ``loss(out, graph)``. None: integer ``y`` gives cross-entropy (over ``train_mask`` if there is one), float
             ``y`` of the output's shape mean squared error; without either the plan is forward-only.
         strategy: ``auto`` takes what is best; ``single`` or ``data`` forces a family.
@@ -87,7 +95,7 @@ def optimize(
     request = StepRequest(loss=loss, training=True, inputs=inputs)
     data = make_plan(
         model,
-        graph,
+        source_of(graph, batch_size, inputs),
         cluster,
         request,
         strategy=strategy,
@@ -99,7 +107,7 @@ def optimize(
 
 def trace(
     model: nn.Module,
-    graph: Data,
+    graph: Graphs,
     loss: LossFunction | None = None,
     *,
     training: bool = True,
@@ -110,13 +118,15 @@ def trace(
     Raises:
         TraceError: the graph cannot be classified, or the model or loss fails on it.
     """
-    return make_workload(model, graph, StepRequest(loss, training, None, inputs)).opgraph
+    source = source_of(graph, None, inputs)
+    request = source.request(StepRequest(loss, training, None, inputs))
+    return make_workload(model, source.whole, request).opgraph
 
 
 def verify(
     plan: Plan,
     model: nn.Module,
-    graph: Data,
+    graph: Graphs,
     *,
     steps: int = 3,
     seed: int = 0,
@@ -127,7 +137,7 @@ def verify(
         plan: to be proven; model and graph: that it was made for; neither is changed.
         model: see plan.
         graph: see plan.
-        steps: SGD steps to compare.
+        steps: SGD steps to compare; where a step takes some of many graphs, each on a batch of its own.
         seed: of the random draws (dropout), which are equal on one device and many.
 
     Raises:
@@ -250,7 +260,7 @@ class Plan:
         return cls(data, cluster, StepRequest(loss=loss, training=True, inputs=inputs))
 
     def rebind(
-        self, graph: Data, model: nn.Module | None = None, *, devices: object = None
+        self, graph: Graphs, model: nn.Module | None = None, *, devices: object = None
     ) -> Plan:
         """The same strategies for a graph of other sizes or edges: partitioned, measured and priced anew.
 
@@ -278,7 +288,7 @@ class Plan:
     def train(
         self,
         model: nn.Module,
-        graph: Data,
+        graph: Graphs,
         *,
         epochs: int,
         lr: float = 0.01,
@@ -294,11 +304,11 @@ class Plan:
         Args:
             model: that the plan was made for; its weights and buffers are the trained ones afterwards.
             graph: that the plan was made for.
-            epochs: steps on the whole graph.
+            epochs: how often everything is seen: steps on the whole graph, or passes over all graphs in batches.
             lr: learning rate.
-            seed: of all random draws; equal for any number of workers.
+            seed: of all random draws and of the order of graphs; equal for any number of workers.
             weight_decay: of the optimizer.
-            metrics: by name, ``metric(out, graph)`` in evaluation mode, one number each.
+            metrics: by name, ``metric(out, graph)`` in evaluation mode, one number each, on everything at once.
             evaluate_every: also evaluate after every so many epochs.
             progress: draw a bar on stderr, if that is a terminal.
             **optimizer_arguments: more arguments of the plan's optimizer (``momentum=0.9``).
@@ -326,9 +336,9 @@ class Plan:
         )
 
     def step(
-        self, model: nn.Module, graph: Data, *, train: bool = True, seed: int | None = None
+        self, model: nn.Module, graph: Graphs, *, train: bool = True, seed: int | None = None
     ) -> StepOutcome:
-        """One step without an update, the plan's ranks as threads of this process.
+        """One step on everything, without an update, the plan's ranks as threads of this process.
 
         Args:
             model: that the plan was made for; it is not changed.
@@ -339,11 +349,11 @@ class Plan:
         drawn = int(torch.randint(2**31 - 1, ())) if seed is None else whole_number("seed", seed)
         return self._bind(model, graph).step(training=train, seed=drawn)
 
-    def predict(self, model: nn.Module, graph: Data) -> Any:
-        """The model's outputs in evaluation mode, rows in the user's node order."""
+    def predict(self, model: nn.Module, graph: Graphs) -> Any:
+        """The model's outputs in evaluation mode, rows in the user's order of nodes (or graphs)."""
         return self._bind(model, graph).step(training=False, seed=0).outputs
 
-    def _bind(self, model: nn.Module, graph: Data) -> Bound:
+    def _bind(self, model: nn.Module, graph: Graphs) -> Bound:
         """The plan with a model and a graph that it was made for. Raises PlanError where it was not."""
         cluster = self._cluster()
         check_devices(self.data, cluster)

@@ -48,6 +48,6 @@ class BatchOrder:
 @lru_cache(maxsize=2)
 def _order(graphs: int, seed: int, epoch: int) -> IntArray:
     """[graphs] a random order of one epoch; the last ones are kept, as every step of an epoch asks for its order."""
-    order = np.random.default_rng((seed, epoch)).permutation(graphs)
+    order = np.random.default_rng((seed % 2**64, epoch)).permutation(graphs)
     order.flags.writeable = False
     return order

@@ -6,8 +6,8 @@ Tensors may be memory maps: putting some graphs together reads only their rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,21 @@ class GraphCollection:
         edges = [rows for axis, rows in self.rows.items() if axis.startswith("edge")]
         weights: IntArray = np.sum([self.rows[NODE], *edges], axis=0)
         return weights
+
+    def size(self, name: str, graphs: IntArray) -> torch.Tensor:
+        """What `tensor` would give, without its values: on torch's ``meta`` device."""
+        if name == BATCH and name not in self.attributes:
+            nodes = int(self.rows[NODE][graphs].sum())
+            return torch.empty(nodes, dtype=torch.int64, device="meta")
+        attribute = self.attributes[name]
+        shape = list(attribute.values.shape)
+        shape[attribute.dim] = int((attribute.starts[graphs + 1] - attribute.starts[graphs]).sum())
+        return torch.empty(shape, dtype=attribute.values.dtype, device="meta")
+
+    def only(self, names: Collection[str]) -> GraphCollection:
+        """The same graphs with some of their attributes."""
+        kept = {name: own for name, own in self.attributes.items() if name in names}
+        return replace(self, attributes=kept)
 
     def tensor(self, name: str, graphs: IntArray, *, among: IntArray | None = None) -> torch.Tensor:
         """An attribute of some graphs put together: their rows in the order given, positions shifted accordingly.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
+from autoplan.execute.loop import audited_steps
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.train import TrainResult
 from autoplan.plan import PlanData
@@ -19,7 +20,9 @@ from autoplan.planner.check import in_double, state_of
 from autoplan.planner.choose import choose
 from autoplan.planner.eager import eager_step, eager_train
 from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.source import Source, batch_size_of, source_of
 from autoplan.planner.stepping import StepOutcome, ThreadGroup, outcome
+from autoplan.planner.steps import check_sizes, measure, sent_in_step, trace_source
 from autoplan.planner.training import Planned, train
 from autoplan.planner.verify import Verification, compare, compare_eager
 from autoplan.planner.workload import (
@@ -41,15 +44,15 @@ class Bound:
 
     Attributes:
         data: the plan; cluster: its devices; request: how the step was made.
-        model: the user's; graph: the user's.
-        workload: the training step, traced again; measured: the graph with the plan's partition.
+        model: the user's; source: the user's graph or graphs.
+        workload: the training step, traced again; measured: everything as one graph, cut as the plan cuts.
     """
 
     data: PlanData
     cluster: Cluster
     request: StepRequest
     model: nn.Module
-    graph: Data
+    source: Source
     workload: Workload
     measured: MeasuredGraph
 
@@ -73,7 +76,7 @@ class Bound:
         """One step without an update; in evaluation mode outputs only."""
         planned = Planned(self.workload, self.choices) if training else self._evaluation(None)
         if not planned.workload.shardable:
-            return eager_step(planned.workload, self.measured, seed=seed)
+            return eager_step(planned.workload, self.source.whole, seed=seed)
         group = ThreadGroup.of(
             planned.workload,
             planned.choices,
@@ -106,7 +109,7 @@ class Bound:
         if not (self.workload.shardable and recorded):
             return eager_train(
                 self.model,
-                self.measured,
+                self.source,
                 self.workload,
                 evaluation.workload if evaluation is not None else None,
                 optimizer=optimizer,
@@ -117,6 +120,7 @@ class Bound:
             )
         return train(
             self.model,
+            self.source,
             self.measured,
             Planned(self.workload, self.choices),
             evaluation,
@@ -125,34 +129,69 @@ class Bound:
             epochs=epochs,
             seed=seed,
             evaluate_every=evaluate_every,
-            planned_bytes=self.data.predicted.communication_bytes,
+            planned_bytes=self._counted_bytes(epochs, seed),
             progress=progress,
             device=self.used.devices[0].profile.torch_device or "cpu",
         )
 
+    def _counted_bytes(self, epochs: int, seed: int) -> tuple[int, ...]:
+        """What each rank is to hand to collectives in the step of a run whose collectives are counted.
+
+        Raises:
+            GuardError: a step of the run needs another program.
+        """
+        if not self.source.streamed:
+            return self.data.predicted.communication_bytes
+        steps = epochs * self.source.order(seed).steps_per_epoch
+        check_sizes(self.workload, self.source, seed=seed, steps=steps)
+        counted, _ = audited_steps(steps)
+        graph = self.source.graph(counted, seed)
+        measured = measure(graph, self.workload, (self.workers,))
+        return sent_in_step(self.data, self.workload, self.used, measured)
+
     def verify(self, *, steps: int, seed: int) -> Verification:
-        """See `autoplan.planner.verify`."""
+        """See `autoplan.planner.verify`; of many graphs, as many batches of the first epoch one after the other."""
         if not self.workload.shardable:
-            return compare_eager(self.workload, self.measured, steps=steps, seed=seed)
-        double = in_double(self.model, self.graph, self.workload)
-        tensors = {
-            name: cast(tensor.detach(), torch.float64)
-            for name, tensor in self.measured.tensors.items()
-        }
-        alone = ThreadGroup.of(double, {}, self.measured.shards(1), tensors)
-        together = ThreadGroup.of(double, self.choices, self.measured.shards(self.workers), tensors)
-        return compare(double, alone, together, steps=steps, seed=seed)
+            return compare_eager(self.workload, self.source.graph(0, seed), seed=seed)
+        double = in_double(self.model, self.source.whole, self.workload)
+        check_sizes(self.workload, self.source, seed=seed, steps=steps)
+        return compare(double, self._groups(double, steps, seed), seed=seed)
+
+    def _groups(
+        self, double: Workload, steps: int, seed: int
+    ) -> Iterator[tuple[ThreadGroup, ThreadGroup]]:
+        """For each step one rank, and the plan's ranks, with the step's graph in float64."""
+        measured = self.measured
+        alone = together = None
+        for step in range(steps):
+            if self.source.streamed:
+                graph = self.source.graph(step, seed)
+                measured = measure(graph, self.workload, (self.workers,))
+            if self.source.streamed or alone is None:
+                tensors = {
+                    name: cast(tensor.detach(), torch.float64)
+                    for name, tensor in measured.tensors.items()
+                }
+                alone = ThreadGroup.of(double, {}, measured.shards(1), tensors)
+                together = ThreadGroup.of(
+                    double, self.choices, measured.shards(self.workers), tensors
+                )
+            assert together is not None
+            yield alone, together
 
     def _evaluation(self, metrics: Metrics | None) -> Planned:
         """The evaluation step, with strategies for the plan's devices; replicated where nothing can be sharded."""
         request = StepRequest(None, False, metrics, self.request.inputs)
-        workload = check_on_graph(make_workload(self.model, self.graph, request), self.graph)
+        workload = check_on_graph(
+            make_workload(self.model, self.source.whole, self.source.request(request)),
+            self.source.whole,
+        )
         if self.workers == 1 or not workload.shardable:
             return Planned(workload, {})
         with contextlib.suppress(InfeasibleError):
             choice = choose(
                 self.model,
-                self.graph,
+                self.source.whole,
                 workload,
                 self.measured,
                 self.used,
@@ -172,7 +211,7 @@ def bind_plan(
     cluster: Cluster,
     request: StepRequest,
     model: nn.Module,
-    graph: Data,
+    graph: object,
 ) -> Bound:
     """Traces the model again and holds it to the plan.
 
@@ -180,10 +219,11 @@ def bind_plan(
         PlanError: the model's program or the graph is not the plan's.
         TraceError: the model or loss fails on the graph.
     """
-    workload = check_on_graph(make_workload(model, graph, request), graph)
+    source = source_of(graph, batch_size_of(data.batch), request.inputs)
+    workload = trace_source(model, source, request)
     parts = len(data.stages[0].devices)
     seed = 0 if data.partition is None else data.partition.seed
-    measured = MeasuredGraph.of(graph, workload.traced.schema, (parts,), seed=seed)
+    measured = measure(source.whole, workload, (parts,), seed=seed)
     if measured.fingerprint != data.fingerprints.graph:
         check_attributes(data, measured)
         raise PlanError(
@@ -192,7 +232,7 @@ def bind_plan(
             "autoplan.optimize plans again"
         )
     check_program(data, workload)
-    return Bound(data, cluster, request, model, graph, workload, measured)
+    return Bound(data, cluster, request, model, source, workload, measured)
 
 
 def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:

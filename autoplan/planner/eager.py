@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, ExecutionError, PlanError
 from autoplan.execute.audit import peak_memory, storage_bytes
@@ -19,7 +20,7 @@ from autoplan.execute.job import Evaluation, RankResult
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.progress import EpochReport, progress_bar
 from autoplan.execute.train import TrainResult, combine
-from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.source import Source
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
 from autoplan.program.exclusive import EXCLUSIVE
@@ -30,15 +31,15 @@ from autoplan.trace.remedies import first_line, remedy
 from autoplan.trace.step_module import own_values
 
 
-def eager_step(workload: Workload, measured: MeasuredGraph, *, seed: int) -> StepOutcome:
-    """One step without an update, as plain PyTorch runs it. Random draws are torch's own, from the seed."""
+def eager_step(workload: Workload, graph: Data, *, seed: int) -> StepOutcome:
+    """One step on a graph without an update, as plain PyTorch runs it. Random draws are torch's own, from the seed."""
     traced = workload.traced
     with (
         ModelState(traced.module).kept(),
         _drawn_from(seed),
         torch.set_grad_enabled(traced.has_loss),
     ):
-        loss, outputs, metrics = _run(workload, measured)
+        loss, outputs, metrics = _run(workload, graph)
         if loss is not None and loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
         gradients = own_values(
@@ -61,7 +62,7 @@ def eager_step(workload: Workload, measured: MeasuredGraph, *, seed: int) -> Ste
 
 def eager_train(
     model: nn.Module,
-    measured: MeasuredGraph,
+    source: Source,
     training: Workload,
     evaluation: Workload | None,
     *,
@@ -84,33 +85,34 @@ def eager_train(
         )
     updates = optimizer.build(trained)
     losses, seconds, evaluations = [], [], []
-    measured_step = min(3, epochs - 1)
+    per_epoch = source.order(seed).steps_per_epoch if source.streamed else 1
+    measured_step = min(3, epochs * per_epoch - 1)
     peak, resident = 0, 0
     with progress_bar(epochs, shown=progress) as reporter:
-        for epoch in range(epochs):
+        for step in range(epochs * per_epoch):
+            graph = source.graph(step, seed)
             updates.zero_grad(set_to_none=True)
-            with _drawn_from(seed + epoch):
+            with _drawn_from(seed + step):
                 started = time.perf_counter()
-                if epoch == measured_step:
-                    resident = storage_bytes([*module.parameters(), *measured.tensors.values()])
+                if step == measured_step:
+                    tensors = training.traced.schema.tensors(graph)
+                    resident = storage_bytes([*module.parameters(), *tensors])
                     with peak_memory(resident) as memory:
-                        loss = _update(training, measured, updates)
+                        loss = _update(training, graph, updates)
                     peak = memory.peak
                 else:
-                    loss = _update(training, measured, updates)
+                    loss = _update(training, graph, updates)
                 seconds.append(time.perf_counter() - started)
             losses.append(float(loss))
-            # freed here: in the step whose memory is measured it would be memory of unknown origin
-            del loss
-            last = epoch + 1 == epochs
-            if last or (evaluate_every and (epoch + 1) % evaluate_every == 0):
-                evaluations.append(Evaluation(epoch + 1, _evaluate(module, evaluation, measured)))
+            epoch, within = divmod(step + 1, per_epoch)
+            if within:
+                continue
+            last = epoch == epochs
+            if last or (evaluate_every and epoch % evaluate_every == 0):
+                evaluations.append(Evaluation(epoch, _evaluate(module, evaluation, source.whole)))
             if reporter.wants(last=last):
-                reporter.report(
-                    EpochReport(
-                        epoch + 1, losses[-1], evaluations[-1].metrics if evaluations else {}
-                    )
-                )
+                metrics = evaluations[-1].metrics if evaluations else {}
+                reporter.report(EpochReport(epoch, losses[-1], metrics))
     size_lazy(model, module.get_submodule("model"))
     model.load_state_dict(module.get_submodule("model").state_dict())
     result = RankResult(
@@ -128,34 +130,28 @@ def eager_train(
     return combine([result], None)
 
 
-def _update(
-    workload: Workload, measured: MeasuredGraph, updates: torch.optim.Optimizer
-) -> torch.Tensor:
-    loss, _, _ = _run(workload, measured)
+def _update(workload: Workload, graph: Data, updates: torch.optim.Optimizer) -> torch.Tensor:
+    loss, _, _ = _run(workload, graph)
     assert loss is not None
     loss.backward()  # type: ignore[no-untyped-call]
     updates.step()
     return loss.detach()
 
 
-def _evaluate(
-    module: nn.Module, evaluation: Workload | None, measured: MeasuredGraph
-) -> dict[str, float]:
+def _evaluate(module: nn.Module, evaluation: Workload | None, graph: Data) -> dict[str, float]:
     if evaluation is None:
         return {}
     own = evaluation.traced.module.get_submodule("model")
     own.load_state_dict(module.get_submodule("model").state_dict())
     with torch.no_grad():
-        _, _, metrics = _run(evaluation, measured)
+        _, _, metrics = _run(evaluation, graph)
     return {name: float(value) for name, value in metrics.items()}
 
 
-def _run(
-    workload: Workload, measured: MeasuredGraph
-) -> tuple[torch.Tensor | None, Any, dict[str, Any]]:
-    """Loss, outputs and metrics of the step's module on the graph."""
+def _run(workload: Workload, graph: Data) -> tuple[torch.Tensor | None, Any, dict[str, Any]]:
+    """Loss, outputs and metrics of the step's module on a graph."""
     traced = workload.traced
-    tensors = (measured.tensors[name] for name in traced.schema.names)
+    tensors = traced.schema.tensors(graph)
     try:
         result = traced.module(*(t.detach().requires_grad_(t.requires_grad) for t in tensors))
     except AutoplanError:

@@ -6,21 +6,17 @@ from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.cluster import used_cluster
 from autoplan.device import Cluster
+from autoplan.opgraph import NODE
 from autoplan.plan import PLAN_VERSION, Fingerprints, PlanData
 from autoplan.planner.check import Mismatch
 from autoplan.planner.choose import choose
 from autoplan.planner.measured import MeasuredGraph
-from autoplan.planner.workload import (
-    StepRequest,
-    Workload,
-    check_on_graph,
-    make_workload,
-    model_tensors,
-)
+from autoplan.planner.source import Source
+from autoplan.planner.steps import measure, trace_source
+from autoplan.planner.workload import StepRequest, Workload, model_tensors
 from autoplan.plugins import registry
 from autoplan.search import SearchResult
 from autoplan.search.assemble import (
@@ -40,7 +36,7 @@ _FEWER = 4
 
 def make_plan(
     model: nn.Module,
-    graph: Data,
+    source: Source,
     cluster: Cluster,
     request: StepRequest,
     *,
@@ -53,13 +49,12 @@ def make_plan(
     Raises:
         AutoplanError: see `autoplan.api.optimize`.
     """
-    workload = check_on_graph(make_workload(model, graph, request), graph)
-    measured = MeasuredGraph.of(
-        graph, workload.traced.schema, numbers_of_parts(workload, cluster, strategy)
-    )
+    workload = trace_source(model, source, request)
+    parts = numbers_of_parts(workload, source, cluster, strategy)
+    measured = measure(source.typical, workload, parts)
     choice = choose(
         model,
-        graph,
+        source.whole,
         workload,
         measured,
         cluster,
@@ -69,12 +64,13 @@ def make_plan(
         objective=objective,
     )
     return assemble_plan(
-        model, workload, measured, cluster, choice.result, choice.mismatches, optimizer
+        model, source, workload, measured, cluster, choice.result, choice.mismatches, optimizer
     )
 
 
 def assemble_plan(
     model: nn.Module,
+    source: Source,
     workload: Workload,
     measured: MeasuredGraph,
     cluster: Cluster,
@@ -82,7 +78,19 @@ def assemble_plan(
     mismatches: Sequence[Mismatch],
     optimizer: str,
 ) -> PlanData:
-    """The plan of a search's answer; ``mismatches`` are what the lock-step check rejected on the way."""
+    """The plan of a search's answer.
+
+    Args:
+        model: the user's.
+        source: the data.
+        workload: the traced step.
+        measured: the graph that was priced.
+        cluster: the devices.
+        result: of the search.
+        mismatches: what the lock-step check rejected on the way.
+        optimizer: its name.
+    """
+    everything = measure(source.whole, workload, ()) if source.streamed else measured
     opgraph = workload.opgraph
     best = result.best
     assert best.prediction is not None
@@ -113,10 +121,10 @@ def assemble_plan(
         devices_text=cluster.text,
         devices=device_uses(best, cluster),
         cluster=used_cluster(cluster),
-        graph_rows=tuple(sorted(measured.schema.rows.items())),
-        graph_attributes=measured.attributes,
+        graph_rows=tuple(sorted(everything.schema.rows.items())),
+        graph_attributes=everything.attributes,
         partition=partition_use(best, measured.stats),
-        batch=None,
+        batch=source.use,
         pipeline=pipeline_use(best),
         stages=stages,
         predicted=best.prediction,
@@ -125,21 +133,24 @@ def assemble_plan(
         notes=tuple(_notes(workload, result, mismatches)),
         fingerprints=Fingerprints(
             model=model_fingerprint(opgraph),
-            graph=measured.fingerprint,
-            schema=measured.schema_fingerprint,
+            graph=everything.fingerprint,
+            schema=everything.schema_fingerprint,
             devices=devices_fingerprint(cluster),
         ),
     )
 
 
-def numbers_of_parts(workload: Workload, cluster: Cluster, strategy: str) -> tuple[int, ...]:
-    """Numbers of parts worth cutting the graph into: one per candidate."""
+def numbers_of_parts(
+    workload: Workload, source: Source, cluster: Cluster, strategy: str
+) -> tuple[int, ...]:
+    """Numbers of parts worth sharing a step over: one per candidate."""
     devices = len(cluster.devices)
     if strategy == "single" or devices == 1 or not workload.shardable:
         return (1,)
-    nodes = workload.traced.schema.rows["node"]
+    # what a step takes of many graphs is shared out in whole graphs
+    units = source.batch_size if source.streamed else workload.traced.schema.rows[NODE]
     fewer = range(max(2, devices - _FEWER), devices)
-    return tuple(count for count in (1, *fewer, devices) if count <= max(nodes, 1))
+    return tuple(count for count in (1, *fewer, devices) if count <= max(units, 1))
 
 
 def _attributes(workload: Workload, known: set[str]) -> tuple[str, ...]:

@@ -31,8 +31,8 @@ class MeasuredGraph:
     Attributes:
         schema: what its attributes are; tensors: by attribute, as they are on the graph (not copied).
         stats: sizes, and one partition for each number of parts.
-        owners: by number of parts, [N] the rank that owns each node.
-        closed_owners: likewise of closed partitions, with the ranks that own each graph.
+        owners: by number of parts, [N] the rank that owns each node, where units are cut.
+        closed_owners: by number of parts, the owners in a partition along whole units.
     """
 
     schema: GraphSchema
@@ -56,20 +56,25 @@ class MeasuredGraph:
         Args:
             graph: of the schema.
             schema: its attributes.
-            parts: numbers of parts to cut it into; 1 is always there.
+            parts: numbers of parts to share it over; 1 is always there. Several graphs in one are kept whole where there
+                are as many of them as parts; else METIS cuts.
             seed: of METIS.
-            closed_parts: numbers of parts of closed partitions.
+            closed_parts: numbers of parts of further partitions along whole units.
         """
         tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
         edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
         nodes, graphs = schema.rows[NODE], graph_count(schema)
         owned: dict[int, IntArray] = {1: np.zeros(nodes, dtype=np.int64)}
         partitions = {}
-        for count in sorted(set(parts) - {1}):
+        units = units_of(nodes, edges, batch_array(schema, tensors), graphs)
+        shared = set(parts) - {1}
+        whole = {count for count in shared if units.kind == "graph" and units.count >= count}
+        for count in sorted(shared - whole):
             owned[count] = partition_nodes(edges[EDGE], nodes, count, seed=seed)
             partitions[count] = measure(owned[count], edges, listed, parts=count, seed=seed)
-        units = units_of(nodes, edges, batch_array(schema, tensors), graphs)
-        packed = {count: closed_owner(units, edges, count) for count in sorted(set(closed_parts))}
+        packed = {
+            count: closed_owner(units, edges, count) for count in sorted(whole | set(closed_parts))
+        }
         closed = {
             count: measure(
                 owner.nodes,
@@ -81,6 +86,7 @@ class MeasuredGraph:
             )
             for count, owner in packed.items()
         }
+        partitions |= {count: closed[count] for count in whole}
         attribute_bytes = {
             name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()
         }
@@ -129,7 +135,8 @@ class MeasuredGraph:
         return digest([[s.name, s.kind, s.dtype, s.dims] for s in self.schema.attributes])
 
     def shards(self, parts: int, *, closed: bool = False) -> tuple[Shard, ...]:
-        """What each rank holds; ``closed``: of the closed partition. Raises KeyError where it was not asked for."""
+        """What each rank holds; ``closed``: of the closed partition in any case. Raises KeyError where it was not asked for."""
+        closed = closed or parts not in self.owners
         return shards_of(
             self.closed_owners[parts] if closed else self.owners[parts],
             self.schema,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
@@ -14,19 +13,15 @@ from autoplan.plan import PlanData
 from autoplan.planner.bound import check_attributes, check_program
 from autoplan.planner.make import assemble_plan, numbers_of_parts
 from autoplan.planner.measured import MeasuredGraph
-from autoplan.planner.workload import (
-    StepRequest,
-    Workload,
-    check_on_graph,
-    make_workload,
-    model_tensors,
-)
+from autoplan.planner.source import batch_size_of, source_of
+from autoplan.planner.steps import measure, trace_source
+from autoplan.planner.workload import StepRequest, Workload, model_tensors
 from autoplan.plugins import registry
 from autoplan.search import Candidate, SearchResult, solve
 
 
 def rebind_plan(
-    data: PlanData, cluster: Cluster, request: StepRequest, model: nn.Module, graph: Data
+    data: PlanData, cluster: Cluster, request: StepRequest, model: nn.Module, graph: object
 ) -> PlanData:
     """The same strategies on another graph: partitioned, measured, priced and held to memory again.
 
@@ -41,17 +36,22 @@ def rebind_plan(
         PlanError: the graph has other attributes, the model is another program, or a device of the plan is not offered.
         InfeasibleError: the plan's strategies do not fit this graph or these devices.
     """
-    workload = check_on_graph(make_workload(model, graph, request), graph)
+    source = source_of(graph, batch_size_of(data.batch), request.inputs)
+    workload = trace_source(model, source, request)
     ranks = _positions(data, cluster)
     seed = 0 if data.partition is None else data.partition.seed
-    parts = {len(ranks), *numbers_of_parts(workload, cluster, "auto")}
-    nodes = workload.traced.schema.rows["node"]
-    if len(ranks) > nodes:
+    parts = {len(ranks), *numbers_of_parts(workload, source, cluster, "auto")}
+    shared, units = (
+        ("graphs", source.batch_size)
+        if source.streamed
+        else ("nodes", workload.traced.schema.rows["node"])
+    )
+    if len(ranks) > units:
         raise InfeasibleError(
-            f"the plan shares nodes out over {len(ranks)} devices and this graph has {nodes}; "
+            f"the plan shares {shared} out over {len(ranks)} devices and this graph has {units}; "
             "plan again with autoplan.optimize"
         )
-    measured = MeasuredGraph.of(graph, workload.traced.schema, sorted(parts), seed=seed)
+    measured = measure(source.typical, workload, sorted(parts), seed=seed)
     check_attributes(data, measured)
     check_program(data, workload)
     kept = _kept(data, cluster, ranks, workload, measured)
@@ -66,7 +66,7 @@ def rebind_plan(
         objective=data.objective,
         gap=gap,
     )
-    rebound = assemble_plan(model, workload, measured, cluster, result, (), data.optimizer)
+    rebound = assemble_plan(model, source, workload, measured, cluster, result, (), data.optimizer)
     return replace(rebound, rebound=True)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from autoplan.execute.job import TrainJob
+from autoplan.execute.collection import GraphCollection
+from autoplan.execute.job import RankData, TrainJob
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.rewrite import rank_program
 from autoplan.execute.train import TrainResult, run_training
 from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.source import Source
 from autoplan.planner.workload import Workload
 from autoplan.trace.copies import size_lazy
 from autoplan.trace.step_module import MODEL, own_values
@@ -28,6 +30,7 @@ class Planned:
 
 def train(
     model: nn.Module,
+    source: Source,
     measured: MeasuredGraph,
     training: Planned,
     evaluation: Planned | None,
@@ -42,6 +45,21 @@ def train(
     device: str,
 ) -> TrainResult:
     """Trains on ``workers`` processes (this one, with one) and copies weights and buffers into the user's model.
+
+    Args:
+        model: the user's.
+        source: the data.
+        measured: everything as one graph, cut for the workers.
+        training: the step.
+        evaluation: the metrics, if there are any.
+        workers: number of ranks.
+        optimizer: see `autoplan.api.Plan.train`, as for the next three.
+        epochs: see there.
+        seed: see there.
+        evaluate_every: see there.
+        planned_bytes: what each rank hands to collectives in the step whose collectives are counted.
+        progress: draw a bar.
+        device: where the tensors of a rank live.
 
     Raises:
         ExecutionError: a worker failed; the model is unchanged then.
@@ -77,10 +95,15 @@ def train(
         evaluate_every=evaluate_every,
         device=device,
         default_dtype=torch.get_default_dtype(),
+        order=source.order(seed) if source.streamed else None,
     )
+    data: Iterable[RankData] | GraphCollection = measured.rank_data(workers, wanted)
+    if source.streamed:
+        assert source.collection is not None
+        data = source.collection.only({read.attribute for read in wanted})
     result = run_training(
         job,
-        measured.rank_data(workers, wanted),
+        data,
         workers=workers,
         planned_bytes=planned_bytes,
         progress=progress,

@@ -7,15 +7,15 @@ program itself is compared with the user's model as plain PyTorch runs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch_geometric.data import Data
 
 from autoplan.execute.lockstep import StepResult
 from autoplan.planner.check import state_of
 from autoplan.planner.eager import eager_step
-from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.stepping import ThreadGroup
 from autoplan.planner.workload import Workload
 from autoplan.trace.step_module import user_name
@@ -63,22 +63,23 @@ class Verification:
 
 
 def compare(
-    workload: Workload, alone: ThreadGroup, together: ThreadGroup, *, steps: int, seed: int
+    workload: Workload, groups: Iterable[tuple[ThreadGroup, ThreadGroup]], *, seed: int
 ) -> Verification:
-    """Steps both groups and compares them.
+    """Steps two groups and compares them.
 
     Args:
         workload: the step in float64.
-        alone: one rank.
-        together: the plan's ranks, on equal float64 tensors.
-        steps: SGD steps to take.
+        groups: for each SGD step one rank alone, and the plan's ranks together on equal float64 tensors.
         seed: of the random draws.
     """
-    eager = _against_eager(workload, alone)
+    eager, steps, workers = 0.0, 0, 1
     errors = {"loss": 0.0, "outputs": 0.0, "gradients": 0.0, "weights": 0.0, "buffers": 0.0}
     worst: str | None = None
     first, second = state_of(workload), state_of(workload)
-    for step in range(steps):
+    for step, (alone, together) in enumerate(groups):
+        if not step:
+            eager = _against_eager(workload, alone)
+        steps, workers = step + 1, len(together.shards)
         one = alone.step(*first, seed=seed, step=step)
         many = together.step(*second, seed=seed, step=step)
         _raise_to(errors, "loss", _values_error([one.loss], [many.loss]))
@@ -92,7 +93,7 @@ def compare(
         _raise_to(errors, "buffers", _mapping_error(first[1], second[1]))
     return Verification(
         ok=all(error <= BOUND for error in (*errors.values(), eager)),
-        workers=len(together.shards),
+        workers=workers,
         steps=steps,
         loss_error=errors["loss"],
         output_error=errors["outputs"],
@@ -104,12 +105,10 @@ def compare(
     )
 
 
-def compare_eager(
-    workload: Workload, measured: MeasuredGraph, *, steps: int, seed: int
-) -> Verification:
+def compare_eager(workload: Workload, graph: Data, *, seed: int) -> Verification:
     """For plans that plain PyTorch runs: two runs from one seed must agree in outputs and gradients."""
-    first = eager_step(workload, measured, seed=seed)
-    again = eager_step(workload, measured, seed=seed)
+    first = eager_step(workload, graph, seed=seed)
+    again = eager_step(workload, graph, seed=seed)
     loss = _values_error([first.loss], [again.loss])
     outputs = _values_error([first.outputs], [again.outputs])
     gradients = _mapping_error(first.gradients, again.gradients)

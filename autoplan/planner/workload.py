@@ -19,6 +19,7 @@ from autoplan.search import ModelTensor
 from autoplan.trace.build import build_opgraph
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.remedies import first_line, remedy
+from autoplan.trace.schema import GraphSchema
 from autoplan.trace.step import Metrics, TracedStep, trace_step
 from autoplan.trace.step_module import MODEL, user_name
 from autoplan.trace.validation import validate
@@ -122,14 +123,13 @@ def check_on_graph(workload: Workload, graph: Data) -> Workload:
     check_values(program, traced.schema, tensors)
     try:
         check_input_guards(program, tensors, traced.module)
-        if _pass_bytes(workload) <= _SMALL_PASS_BYTES:
+        rows = GraphSchema.of(graph, workload.request.inputs).rows
+        if _pass_bytes(workload, rows) <= _SMALL_PASS_BYTES:
             worst = max(validate(program, traced.module, tensors).values())
             if worst > _TOLERANCE:
                 raise GuardError(f"the program differs from the model by {worst:.1e}")
     except GuardError as error:
-        reason = f"not valid for this graph: {error}"
-        opgraph = replace(workload.opgraph, generality="concrete", reason=reason)
-        return replace(workload, opgraph=opgraph)
+        return concrete(workload, f"not valid for this graph: {error}")
     except AutoplanError:
         raise
     except Exception as error:
@@ -142,10 +142,16 @@ def check_on_graph(workload: Workload, graph: Data) -> Workload:
     return workload
 
 
-def _pass_bytes(workload: Workload) -> float:
-    """All tensors that one pass makes, as if none were freed."""
-    rows = {name: float(count) for name, count in workload.traced.schema.rows.items()}
-    sizes = {name: axis.count(rows) for name, axis in workload.opgraph.axes.items()}
+def concrete(workload: Workload, reason: str) -> Workload:
+    """The workload as one whose program holds only for the samples: plain PyTorch runs it."""
+    opgraph = replace(workload.opgraph, generality="concrete", reason=reason)
+    return replace(workload, opgraph=opgraph)
+
+
+def _pass_bytes(workload: Workload, rows: Mapping[str, int]) -> float:
+    """All tensors that one pass over a graph of these rows makes, as if none were freed."""
+    counts = {name: float(count) for name, count in rows.items()}
+    sizes = {name: axis.count(counts) for name, axis in workload.opgraph.axes.items()}
     made = [t for t in workload.opgraph.tensors.values() if t.origin == "op"]
     return sum(tensor.bytes.evaluate(sizes) for tensor in made)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.edge_index import EdgeIndex
 
 from autoplan.errors import TraceError
@@ -89,7 +89,7 @@ class GraphSchema:
                 rows[f"index:{name}"] = tensor.size(0)
         if "batch" in tensors_by_name and tensors_by_name["batch"].numel() == nodes:
             check_positions("batch", tensors_by_name["batch"], nodes, GRAPH)
-            rows[GRAPH] = int(tensors_by_name["batch"].max()) + 1
+            rows[GRAPH] = _graph_count(graph, tensors_by_name["batch"])
         for name, tensor in tensors_by_name.items():
             if name in specs:
                 continue
@@ -222,6 +222,12 @@ def _edge_index(tensors_by_name: Mapping[str, Tensor], values: Mapping[str, Any]
         hint = "; use edge_index.t()" if edge_index.dim() == 2 and edge_index.size(1) == 2 else ""
         raise TraceError(f"graph.edge_index is {describe(edge_index)}; it must be [2, E]{hint}")
     return edge_index
+
+
+def _graph_count(graph: Data, batch: Tensor) -> int:
+    """The number of graphs: as a PyG batch says (its last ones may have no nodes), else one more than the highest."""
+    named = int(batch.max()) + 1
+    return max(named, int(graph.num_graphs)) if isinstance(graph, Batch) else named
 
 
 def _lists(name: str, tensors_by_name: Mapping[str, Tensor]) -> bool:

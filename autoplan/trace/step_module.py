@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from autoplan.opgraph import NODE
+from autoplan.opgraph import GRAPH, NODE
 from autoplan.trace.arguments import Arguments
 from autoplan.trace.captured import Slot, check_captured, slots
 from autoplan.trace.schema import GraphSchema
@@ -201,9 +202,33 @@ def _paths_by_identity(model: nn.Module) -> dict[int, str]:
     return {id(value): path for path, value in named}
 
 
+class StepBatch(Batch):  # type: ignore[misc]
+    """A batch whose tensors are those of a step: what follows from them is worked out from them."""
+
+    @property
+    def num_graphs(self) -> int:
+        """Rows of an attribute that has one for each graph; without one, as PyG tells it from ``batch``."""
+        if self._counts_graphs is not None:
+            rows: int = self[self._counts_graphs].size(0)
+            return rows
+        return int(self.batch.max()) + 1
+
+    @property
+    def ptr(self) -> Tensor:
+        """[B + 1] where each graph's nodes begin."""
+        numbers = torch.arange(self.num_graphs + 1, device=self.batch.device)
+        return torch.searchsorted(self.batch, numbers)
+
+
 def _without_tensors(graph: Data, schema: GraphSchema) -> Data:
-    """An object of the graph's class (of `Data` for a batch) with its constants only."""
-    template = Data() if isinstance(graph, Batch) else copy.copy(graph)
+    """An object of the graph's class with its constants only."""
+    template: Data
+    if isinstance(graph, Batch):
+        template = StepBatch(_base_cls=type(graph).__bases__[-1])
+        counting = [spec.name for spec in schema.attributes if spec.dims[:1] == (GRAPH,)]
+        template._counts_graphs = counting[0] if counting else None
+    else:
+        template = copy.copy(graph)
     for name in list(template.keys()):
         del template[name]
     vars(template._store).pop("_cached_attr", None)  # PyG's memory of which attributes are per node

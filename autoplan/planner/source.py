@@ -1,0 +1,159 @@
+"""What a plan is made for: one graph, or many graphs of which a step takes all or some (torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from torch_geometric.data import Batch, Data, HeteroData
+
+from autoplan.errors import PlanError, TraceError
+from autoplan.execute.batches import BatchOrder
+from autoplan.execute.collection import GraphCollection
+from autoplan.plan import BatchUse
+from autoplan.planner.arguments import whole_number
+from autoplan.planner.collate import collate, put_together
+from autoplan.planner.workload import StepRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """The data of a plan.
+
+    Attributes:
+        whole: everything as one graph: what is recorded from, evaluated, predicted and verified where a step takes all.
+        typical: the graph of the step that is priced: ``whole``, or of the batches of epoch 0 with seed 0 the one with
+            most nodes and edges.
+        collection: the graphs one by one, where a list of them was given.
+        batch_size: of the graphs in a step.
+        hints: by attribute, what its rows count, as far as the graphs one by one tell.
+        kind: class of the graphs of a list.
+    """
+
+    whole: Data
+    typical: Data
+    collection: GraphCollection | None = None
+    batch_size: int = 1
+    hints: Mapping[str, str] | None = None
+    kind: type[Data] = Data
+
+    @property
+    def streamed(self) -> bool:
+        """Whether a step takes some of the graphs only, so that every step has another graph."""
+        return self.collection is not None and self.batch_size < len(self.collection)
+
+    @property
+    def use(self) -> BatchUse | None:
+        """How a plan says it; None for one graph."""
+        if self.collection is None:
+            return None
+        order = self.order(0)
+        return BatchUse("graph", order.graphs, order.batch_size, order.steps_per_epoch)
+
+    def request(self, request: StepRequest) -> StepRequest:
+        """The user's request with what is known of the attributes; the user's own word counts."""
+        if not self.hints:
+            return request
+        return replace(request, inputs={**self.hints, **(request.inputs or {})})
+
+    def order(self, seed: int) -> BatchOrder:
+        """Which graphs each step takes. Only of a list of graphs."""
+        assert self.collection is not None
+        return BatchOrder(len(self.collection), self.batch_size, seed)
+
+    def graph(self, step: int, seed: int) -> Data:
+        """The graph of a step (from 0, counted over all epochs)."""
+        if self.collection is None or not self.streamed:
+            return self.whole
+        return put_together(self.collection, self.order(seed).batch(step), self.kind)
+
+
+def source_of(
+    graph: object, batch_size: int | None = None, inputs: Mapping[str, Any] | None = None
+) -> Source:
+    """What the user gave, checked.
+
+    Args:
+        graph: a `Data`, a PyG `Batch`, or a sequence or data set of `Data`.
+        batch_size: graphs in a step, None for all; of many graphs only. More than there are mean all.
+        inputs: what the user says of attributes.
+
+    Raises:
+        TraceError: no graph, no graphs, or graphs that do not go together; names which and why.
+        PlanError: a batch size that is no whole number of at least 1, or one for a single graph.
+    """
+    size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
+    if isinstance(graph, HeteroData) or (isinstance(graph, Data) and size is None):
+        if not isinstance(graph, Data):
+            raise TraceError(
+                "the graph is a HeteroData; graphs with several types are not planned yet: give a Data"
+            )
+        return Source(graph, graph)
+    graphs = _graphs(graph)
+    collection, hints = collate(graphs, inputs)
+    everything = np.arange(len(graphs))
+    kind = type(graphs[0])
+    whole = put_together(collection, everything, kind)
+    size = len(graphs) if size is None else min(size, len(graphs))
+    if size == len(graphs):
+        return Source(whole, whole, collection, size, hints, kind)
+    order = BatchOrder(len(graphs), size, seed=0)
+    batches = [order.batch(step) for step in range(order.steps_per_epoch)]
+    work = [int(collection.weights[batch].sum()) for batch in batches]
+    typical = put_together(collection, batches[int(np.argmax(work))], kind)
+    return Source(whole, typical, collection, size, hints, kind)
+
+
+def batch_size_of(use: BatchUse | None) -> int | None:
+    """The batch size of a plan; None where a step takes everything."""
+    if use is None or use.unit != "graph" or use.batch_size >= use.units:
+        return None
+    return use.batch_size
+
+
+def _graphs(graph: object) -> list[Data]:
+    """The graphs one by one. Raises TraceError, or PlanError for a batch size where there is one graph."""
+    if isinstance(graph, DataLoader):
+        raise TraceError(_loader_advice(graph))
+    if isinstance(graph, Batch):
+        try:
+            return list(graph.to_data_list())
+        except RuntimeError as error:
+            raise TraceError(
+                "this Batch cannot be taken apart, as it was not made by Batch.from_data_list; give the list of graphs"
+            ) from error
+    if isinstance(graph, Data):
+        raise PlanError(
+            "batch_size is for many graphs, but one Data was given, which every step takes whole; leave batch_size out, "
+            "or give a list of graphs"
+        )
+    if (
+        not isinstance(graph, Sized)
+        or not hasattr(graph, "__getitem__")
+        or isinstance(graph, str | bytes | Mapping | torch.Tensor)
+    ):
+        raise TraceError(
+            f"the graph is a {type(graph).__name__}; give a torch_geometric.data.Data with x and edge_index, or a list "
+            "or data set of them"
+        )
+    if not len(graph):
+        raise TraceError("the list of graphs is empty; give at least one graph")
+    return [graph[number] for number in range(len(graph))]
+
+
+def _loader_advice(loader: DataLoader[Any]) -> str:
+    name = type(loader).__name__
+    if isinstance(getattr(loader, "data", None), Data | HeteroData):
+        return (
+            f"the graph is a {name}, which samples from one graph; sampling is not planned yet: give the graph itself, "
+            "loader.data"
+        )
+    size = f"batch_size={loader.batch_size}" if loader.batch_size else "batch_size=..."
+    return (
+        f"the graph is a {name}; give its data set and the number of graphs in a step: "
+        f"optimize(model, loader.dataset, devices, {size})"
+    )
