@@ -7,7 +7,7 @@ a later stage reads crosses: activations, skips, integers, masks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from autoplan.errors import PlanError
@@ -74,8 +74,13 @@ def _written(graph: OpGraph) -> Iterable[tuple[int, ...]]:
         yield tuple(index for index in touched[value] if index <= last)
 
 
-def check_stages(graph: OpGraph, stage_of: Mapping[int, int]) -> None:
+def check_stages(graph: OpGraph, stage_of: Mapping[int, int], stages: int | None = None) -> None:
     """Holds a stage assignment to the rules: complete, monotone, no group of `together` cut.
+
+    Args:
+        graph: the program.
+        stage_of: op index -> stage.
+        stages: how many there are, of which some may have no ops; by default every stage up to the highest has one.
 
     Raises:
         PlanError: an op without a stage, a stage without ops, an op that reads what a later stage makes, or ops in two
@@ -85,10 +90,12 @@ def check_stages(graph: OpGraph, stage_of: Mapping[int, int]) -> None:
     if missing:
         raise PlanError(f"{_named(missing[0])} has no stage; plan again")
     used = {stage_of[op.index] for op in graph.ops}
-    if used != set(range(len(used))):
+    if stages is None and used != set(range(len(used))):
         raise PlanError(
             f"ops are in stages {sorted(used)}; stages are numbered from 0 and each has an op"
         )
+    if stages is not None and not used <= set(range(stages)):
+        raise PlanError(f"ops are in stages {sorted(used)}, but there are {stages}, from 0")
     monotone(graph, stage_of)
     by_index = {op.index: op for op in graph.ops}
     for group in together(graph):
@@ -120,6 +127,70 @@ def monotone(graph: OpGraph, stage_of: Mapping[int, int]) -> None:
                 )
         by_index[op.index] = op
         maker.update((name, op) for name in op.outputs)
+
+
+def module_stages(graph: OpGraph, stage_of: Mapping[int, int]) -> dict[str, int]:
+    """By path of a module, the first stage that has an op of it."""
+    found: dict[str, int] = {}
+    for op in graph.ops:
+        found[op.module] = min(stage_of[op.index], found.get(op.module, stage_of[op.index]))
+    return found
+
+
+def following(
+    graph: OpGraph, homes: Mapping[str, Collection[int]], modules: Mapping[str, int]
+) -> dict[int, int]:
+    """The earliest stages for a program that reads what the stages of another program hold.
+
+    So an evaluation is cut as its training is: every op runs with the ops of its module, where its parameters are, after
+    all that it reads from.
+
+    Args:
+        graph: the program.
+        homes: by the model's own name of a parameter or buffer, the stages that hold it; what is not named can be had in
+            any stage.
+        modules: of the other program, from `module_stages`.
+
+    Raises:
+        PlanError: an op that reads, after a later stage's result, what only earlier stages hold.
+    """
+    stage_of = {op.index: modules.get(op.module, 0) for op in graph.ops}
+    groups = together(graph)
+    before: dict[int, int] = {}
+    while before != stage_of:
+        before = dict(stage_of)
+        made: dict[str, int] = {}
+        for op in graph.ops:
+            least = max(
+                [
+                    stage_of[op.index],
+                    *(made[name] for name in op.inputs if name in made),
+                    *(stage_of[number] for number in op.numbers),
+                ]
+            )
+            stage_of[op.index] = _home(graph, op, least, homes)
+            made.update(dict.fromkeys(op.outputs, stage_of[op.index]))
+        for group in groups:
+            stage_of.update(dict.fromkeys(group, max(stage_of[op] for op in group)))
+    return stage_of
+
+
+def _home(graph: OpGraph, op: Op, least: int, homes: Mapping[str, Collection[int]]) -> int:
+    """The first stage from ``least`` on that holds all that an op reads of the model. Raises PlanError."""
+    held = [
+        homes[source]
+        for source in (graph.tensors[name].source for name in op.inputs)
+        if source is not None and source in homes
+    ]
+    if not held:
+        return least
+    fitting = [stage for stage in set.intersection(*map(set, held)) if stage >= least]
+    if not fitting:
+        raise PlanError(
+            f"{_named(op)} reads parameters of stages {sorted(set().union(*held))} after results of stage {least}, so it "
+            "cannot be cut as training is; plan with another strategy"
+        )
+    return min(fitting)
 
 
 def _named(op: Op) -> str:

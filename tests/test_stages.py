@@ -6,7 +6,16 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv
 
 from autoplan.errors import PlanError
-from autoplan.stages import check_stages, crossings, monotone, reads, together, unknown_axes
+from autoplan.stages import (
+    check_stages,
+    crossings,
+    following,
+    module_stages,
+    monotone,
+    reads,
+    together,
+    unknown_axes,
+)
 from tests.trace.recorded import Convolutions, described, ops
 
 
@@ -118,3 +127,26 @@ def test_axes_whose_rows_only_the_sender_knows():
     found = unknown_axes([product, joined, joined], graph.axes)
     assert found == (f"concat(select({mask.outputs[0]}),node)",)
     assert unknown_axes([product], graph.axes) == ()
+
+
+def test_an_evaluation_follows_the_training():
+    model = Convolutions(GCNConv)
+    training = described(model)
+    cut = halves(training)
+    held = {}
+    for op in training.ops:
+        for name in op.inputs:
+            tensor = training.tensors[name]
+            if tensor.origin == "parameter":
+                held.setdefault(tensor.source, set()).add(cut[op.index])
+    evaluation = described(model, training=False)
+    modules = module_stages(training, cut)
+    found = following(evaluation, held, modules)
+    check_stages(evaluation, found)
+    for op in evaluation.ops:
+        assert found[op.index] == cut[op.index] or not op.module, op
+    early = {name: {0} for name in held if "second" in name}
+    with pytest.raises(
+        PlanError, match=r"reads parameters of stages \[0\] after results of stage 1"
+    ):
+        following(evaluation, {**held, **early}, modules)

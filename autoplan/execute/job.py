@@ -3,6 +3,7 @@
 job.pkl        everything but tensors of the model and of the graph
 state.pt       initial parameters and buffers
 shard-V.pt     part V of the graph; a worker opens only those that it computes (rank R computes part R, unless the job says so)
+whole.pt       the whole graph, where a pipeline trains on several parts of it and evaluates on all
 graphs.pt      instead of the parts, where every step has other graphs: all graphs; workers map it and read what they need
 progress.jsonl what rank 0 reports while it runs
 result-R.pt    what rank R measured; rank 0's has the trained parameters and buffers too
@@ -13,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,10 @@ from autoplan.errors import PlanError
 from autoplan.execute.audit import IssuedCollective
 from autoplan.execute.batches import BatchOrder
 from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.execute.stage_program import StageProgram
 from autoplan.partition.halo import IntArray, Shard
-from autoplan.program.rank_program import InputKey, RankProgram
+from autoplan.plan import Schedule
+from autoplan.program.rank_program import InputKey, RankInput, RankProgram
 
 PROGRESS_FILE = "progress.jsonl"
 GRAPHS_FILE = "graphs.pt"
@@ -35,26 +38,60 @@ _STATE_FILE = "state.pt"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """How a step runs in stages; rank ``d * stages + s`` computes stage s of replica d.
+
+    Attributes:
+        programs: of the training step, by stage. The loss is a partial sum where there are several parts.
+        schedule: order of the micro-batches; micro_batches: of each replica; replicas: of the whole pipeline. Part
+            ``d * micro_batches + j`` of a step is micro-batch j of replica d.
+        evaluation: the programs of a forward pass on everything as one part, by stage; replica 0 runs them.
+    """
+
+    programs: tuple[StageProgram, ...]
+    schedule: Schedule
+    micro_batches: int
+    replicas: int
+    evaluation: tuple[StageProgram, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """Number of parts of a step."""
+        return self.replicas * self.micro_batches
+
+    def held_by(self, rank: int) -> tuple[int, ...]:
+        """The parts that a rank computes."""
+        first = rank // len(self.programs) * self.micro_batches
+        return tuple(range(first, first + self.micro_batches))
+
+    def evaluates(self, rank: int) -> bool:
+        """Whether a rank takes part in evaluations."""
+        return bool(self.evaluation) and rank < len(self.programs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TrainJob:
     """A training run, the same for every rank.
 
     Attributes:
-        program: the training step; its first output is the loss.
+        program: the training step; its first output is the loss. None where a ``pipeline`` says what each rank runs.
         parameters: initial values by the model's own names, tied ones once; all that a program reads, trained or not.
         buffers: initial values of buffers and tensor attributes by name.
         optimizer: over ``program.trained``.
         epochs: how often everything is seen, at least 1.
         seed: of the random draws in the step.
         evaluation: a forward pass with metrics among its outputs; run after the last epoch.
-        metrics: by metric name, the position of its value (one element, equal on all ranks) in the evaluation's outputs.
+        metrics: by metric name, the position of its value (one element, equal on all ranks) in the evaluation's outputs
+            (of the traced program, where a pipeline evaluates).
         evaluate_every: evaluate after every so many epochs as well.
         device: where a rank's tensors live; ``cuda`` means the card of the rank's own number.
         default_dtype: torch's default dtype while the programs run, as it was when they were recorded.
         order: of the graphs, where a step takes some of many; None: every step takes the whole graph.
         held: by rank, the parts of a step that it computes; None: rank R computes part R of as many as there are ranks.
+        pipeline: the step in stages.
     """
 
-    program: RankProgram
+    program: RankProgram | None
     parameters: Mapping[str, torch.Tensor]
     buffers: Mapping[str, torch.Tensor]
     optimizer: OptimizerSpec
@@ -67,17 +104,18 @@ class TrainJob:
     default_dtype: torch.dtype = torch.float32
     order: BatchOrder | None = None
     held: tuple[tuple[int, ...], ...] | None = None
+    pipeline: Pipeline | None = None
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise PlanError(f"epochs is {self.epochs}; a training run has at least 1")
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise PlanError(f"evaluate_every is {self.evaluate_every}; it must be at least 1")
-        if not self.program.has_loss:
+        if not any(program.has_loss for program in self._programs):
             raise PlanError(
                 "the plan has no loss, so there is nothing to train; plan with loss=..."
             )
-        if not self.program.trained:
+        if not any(program.trained for program in self._programs):
             raise PlanError(
                 "no parameter gets a gradient from the loss, so there is nothing to train; "
                 "check requires_grad and that the loss depends on the model's output"
@@ -93,12 +131,40 @@ class TrainJob:
         """Steps of the whole run."""
         return self.epochs * self.steps_per_epoch
 
+    def program_of(self, rank: int) -> RankProgram:
+        """The training program of a rank."""
+        return self._programs[rank % len(self._programs)]
+
+    def evaluation_of(self, rank: int) -> RankProgram | None:
+        """The evaluation program of a rank; None where it does not evaluate."""
+        if self.pipeline is None:
+            return self.evaluation
+        return self.pipeline.evaluation[rank].program if self.pipeline.evaluates(rank) else None
+
+    def reads(self, rank: int) -> tuple[RankInput, ...]:
+        """What a rank's programs read of the graph."""
+        evaluation = self.evaluation_of(rank)
+        more = () if evaluation is None else evaluation.inputs
+        return tuple(dict.fromkeys((*self.program_of(rank).inputs, *more)))
+
+    @property
+    def _programs(self) -> tuple[RankProgram, ...]:
+        """By stage; one where there are none."""
+        if self.pipeline is not None:
+            return tuple(stage.program for stage in self.pipeline.programs)
+        assert self.program is not None
+        return (self.program,)
+
     def held_by(self, rank: int) -> tuple[int, ...]:
         """The parts of a step that a rank computes."""
+        if self.pipeline is not None:
+            return self.pipeline.held_by(rank)
         return (rank,) if self.held is None else self.held[rank]
 
     def parts(self, workers: int) -> int:
         """Number of parts of a step, over all ranks."""
+        if self.pipeline is not None:
+            return self.pipeline.parts
         return workers if self.held is None else 1 + max(max(own) for own in self.held)
 
 
@@ -130,7 +196,7 @@ class RankResult:
     """What one rank did.
 
     Attributes:
-        losses: of every step.
+        losses: of every step; of a pipeline, the rank's own share of them.
         evaluations: in order; the last is of the trained model.
         step_seconds: of every step; cutting its graphs out of many comes before and is not part of it.
         threads: that torch used inside an op.
@@ -180,23 +246,28 @@ def read_job(directory: Path) -> TrainJob:
     return replace(job, parameters=state["parameters"], buffers=state["buffers"])
 
 
-def write_shard(directory: Path, data: RankData) -> None:
-    """Writes one part of the graph; its number is its shard's rank."""
+def write_shard(directory: Path, data: RankData, *, whole: bool = False) -> None:
+    """Writes one part of the graph, its number is its shard's rank; or the ``whole``, beside the parts."""
     shard = {part.name: _to_tensors(getattr(data.shard, part.name)) for part in fields(Shard)}
-    torch.save(
-        {"shard": shard, "inputs": _plain(data.inputs)}, _shard_file(directory, data.shard.rank)
-    )
+    file = _shard_file(directory, None if whole else data.shard.rank)
+    torch.save({"shard": shard, "inputs": _plain(data.inputs)}, file)
 
 
-def read_shard(directory: Path, part: int) -> RankData:
-    """Reads one part of the graph."""
-    saved = torch.load(_shard_file(directory, part), weights_only=True)
+def read_shard(
+    directory: Path, part: int | None, wanted: Collection[InputKey] | None = None
+) -> RankData:
+    """Reads one part of the graph, or the whole (None); with ``wanted``, of its inputs only these."""
+    # what is not wanted stays on disk
+    saved = torch.load(_shard_file(directory, part), weights_only=True, mmap=wanted is not None)
     shard = {name: _to_arrays(value) for name, value in saved["shard"].items()}
-    return RankData(Shard(**shard), saved["inputs"])
+    inputs = saved["inputs"]
+    if wanted is not None:
+        inputs = _plain({key: value for key, value in inputs.items() if key in wanted})
+    return RankData(Shard(**shard), inputs)
 
 
 def write_result(directory: Path, rank: int, result: RankResult, *, with_state: bool) -> None:
-    """Writes what a rank did; parameters and buffers only ``with_state``: they are equal on all ranks."""
+    """Writes what a rank did; parameters and buffers only ``with_state``: they are equal on all ranks that hold them."""
     kept = {part.name: getattr(result, part.name) for part in fields(RankResult)}
     if not with_state:
         kept.update(parameters={}, buffers={})
@@ -213,8 +284,8 @@ def read_result(directory: Path, rank: int) -> RankResult:
     return RankResult(**kept)
 
 
-def _shard_file(directory: Path, part: int) -> Path:
-    return directory / f"shard-{part}.pt"
+def _shard_file(directory: Path, part: int | None) -> Path:
+    return directory / ("whole.pt" if part is None else f"shard-{part}.pt")
 
 
 def _plain(values: Mapping[Any, Any]) -> dict[Any, Any]:

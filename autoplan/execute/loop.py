@@ -103,10 +103,13 @@ class Trainer(Protocol):
         """Clears the gradients and takes a step's data and random draws (from 0, counted over all epochs)."""
 
     def train_step(self) -> torch.Tensor:
-        """Forward, backward and update; returns the loss of the whole step, detached."""
+        """Forward, backward and update; returns the loss, of the whole step or this rank's share of it, detached."""
+
+    def whole_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss of the whole step, from what `train_step` returned; on rank 0. Every rank calls it once an epoch."""
 
     def evaluate(self) -> dict[str, float]:
-        """The job's metrics now; empty where there are none."""
+        """The job's metrics now, on rank 0; empty where there are none."""
 
     def resident_bytes(self) -> int:
         """Memory of the tensors that live from step to step, or are the step's input."""
@@ -135,12 +138,13 @@ class RankTrainer:
             communicator: the group.
         """
         self._job = job
+        self._program = job.program_of(communicator.rank)
         self._steps, self._evaluated = steps, evaluated
         self._communicator = communicator
-        self.device = _device_of(job, communicator.rank)
+        self.device = device_of(job, communicator.rank)
         self._step = StepModule(
-            job.program,
-            self._loaded(steps.parts(0), job.program),
+            self._program,
+            self._loaded(steps.parts(0), self._program),
             {name: self._copied(value) for name, value in job.parameters.items()},
             {name: self._copied(value) for name, value in job.buffers.items()},
         )
@@ -161,8 +165,12 @@ class RankTrainer:
         self._optimizer.zero_grad(set_to_none=True)
         parts = self._steps.parts(number)
         if parts[0] is not self._step.part.data:
-            self._step.part = self._loaded(parts, self._job.program)
+            self._step.part = self._loaded(parts, self._program)
         self._step.part.context.step = number
+
+    def whole_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss itself: it is equal on all ranks."""
+        return loss
 
     def evaluate(self) -> dict[str, float]:
         """The job's metrics now."""
@@ -178,7 +186,11 @@ class RankTrainer:
             outputs = program.run(
                 part.context, self._step.values, self._step.buffer_values, part.inputs
             )
-        return {name: float(outputs[position]) for name, position in self._job.metrics.items()}
+        # a metric may be recorded with gradients
+        return {
+            name: float(torch.as_tensor(outputs[position]).detach())
+            for name, position in self._job.metrics.items()
+        }
 
     def resident_bytes(self) -> int:
         """Memory of the tensors that live from step to step, or are the step's input.
@@ -252,11 +264,12 @@ def run_epochs(trainer: Trainer, job: TrainJob, rank: int, reporter: Reporter) -
         if within:
             continue
         last = epoch == job.epochs
+        whole = trainer.whole_loss(loss)
         if last or (job.evaluate_every is not None and epoch % job.evaluate_every == 0):
             evaluations.append(Evaluation(epoch, trainer.evaluate()))
         if reporter.wants(last=last):
             metrics = evaluations[-1].metrics if evaluations else {}
-            reporter.report(EpochReport(epoch, float(loss), metrics))
+            reporter.report(EpochReport(epoch, float(whole), metrics))
     assert memory is not None
     return RankResult(
         losses=tuple(float(value) for value in losses),
@@ -292,7 +305,7 @@ def _data_parallel(step: StepModule) -> nn.Module:
     return wrapped
 
 
-def _device_of(job: TrainJob, rank: int) -> torch.device:
+def device_of(job: TrainJob, rank: int) -> torch.device:
     """A rank's own card where the job names none."""
     device = torch.device(job.device)
     if device.type == "cuda" and device.index is None:

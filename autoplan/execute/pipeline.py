@@ -16,6 +16,7 @@ import torch
 from autoplan.execute.message import Message
 from autoplan.execute.point_to_point import Peers, Ranks
 from autoplan.execute.stage_program import StageProgram
+from autoplan.partition.halo import Shard
 from autoplan.plan import Schedule
 from autoplan.program.context import RankContext
 from autoplan.program.rank_program import InputKey, TensorKey
@@ -276,3 +277,42 @@ def sum_gradients(
             pieces = torch.split(total, [parameter.numel() for parameter in alike])
             for parameter, piece in zip(alike, pieces, strict=True):
                 parameter.grad = piece.view_as(parameter)
+
+
+def share_written(
+    peers: Peers,
+    program: StageProgram,
+    replicas: int,
+    shard: Shard,
+    buffers: Mapping[str, torch.Tensor],
+) -> None:
+    """Gives replicas that had nothing to compute in a step the buffers that the others have written.
+
+    Written buffers are equal on all replicas, as no buffer may depend on the rows of a part. Replica 0 always has rows.
+
+    Args:
+        peers: the other ranks.
+        program: this rank's.
+        replicas: of the pipeline.
+        shard: any part of the step's batch; all know which parts are empty.
+        buffers: by path, those of this rank.
+    """
+    each = shard.parts // replicas
+    empty = [part for part in range(shard.parts) if is_empty(shard, part)]
+    idle = any(
+        all(part in empty for part in range(replica * each, (replica + 1) * each))
+        for replica in range(1, replicas)
+    )
+    if not idle:
+        return
+    ranks = tuple(range(program.stage, program.stages * replicas, program.stages))
+    for name in program.program.written:
+        mine = buffers[name]
+        value = mine if peers.rank < program.stages else torch.zeros_like(mine)
+        mine.copy_(peers.sum(ranks, value))
+
+
+def is_empty(shard: Shard, part: int | None = None) -> bool:
+    """Whether a part of several (the shard's own, or another) has no rows of any axis: every part knows this of all."""
+    number = shard.rank if part is None else part
+    return shard.parts > 1 and not any(int(rows[number]) for rows in shard.owned_counts.values())

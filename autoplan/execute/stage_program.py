@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoplan.errors import PlanError
@@ -45,6 +45,7 @@ def stage_programs(
     *,
     partial_loss: bool,
     capture: bool = False,
+    stages: int | None = None,
 ) -> tuple[StageProgram, ...]:
     """Writes the programs of all stages.
 
@@ -56,21 +57,22 @@ def stage_programs(
         partial_loss: the batch is cut into parts that never talk to each other: the loss of each is returned as the partial
             sum that it is.
         capture: also report every op's results (see `RankProgram.run`).
+        stages: how many there are, of which some may have no ops; by default as many as have.
 
     Raises:
         PlanError: stages that break a rule of `check_stages`; what `rank_program` raises; with ``partial_loss``, an op or a
             loss that needs rows of other parts (named).
     """
-    check_stages(opgraph, stage_of)
+    check_stages(opgraph, stage_of, stages)
     placement = place(program, opgraph, choices, partial_loss=partial_loss)
     if partial_loss:
         _check_silent(opgraph, placement)
-    stages = 1 + max(stage_of.values(), default=0)
+    count = stages or 1 + max(stage_of.values(), default=0)
     crossing = crossings(opgraph, choices, stage_of)
-    positions = _positions(program, opgraph, stage_of, stages)
+    positions = _positions(program, opgraph, stage_of, count)
     written = tuple(
-        _stage(program, opgraph, placement, stage_of, stage, crossing, positions, capture)
-        for stage in range(stages)
+        _stage(program, opgraph, placement, stage_of, stage, count, crossing, positions, capture)
+        for stage in range(count)
     )
     if partial_loss:
         _check_transitions(opgraph, written)
@@ -83,6 +85,7 @@ def _stage(
     placement: Placement,
     stage_of: Mapping[int, int],
     stage: int,
+    count: int,
     crossing: tuple[Crossing, ...],
     positions: Mapping[int, int],
     capture: bool,
@@ -102,7 +105,7 @@ def _stage(
     tensors = {c.tensor: opgraph.tensors[c.tensor] for c in (*receives, *sends)}
     return StageProgram(
         stage,
-        1 + max(stage_of.values(), default=0),
+        count,
         written,
         tuple(receives),
         tuple(sends),
@@ -110,6 +113,15 @@ def _stage(
         tensors,
         _axes_of(opgraph, tensors),
     )
+
+
+def homes(programs: Sequence[StageProgram]) -> dict[str, frozenset[int]]:
+    """By name, where a parameter is trained and a buffer is written: the stages (see `stages.following`)."""
+    found: dict[str, set[int]] = {}
+    for each in programs:
+        for name in (*each.program.trained, *each.program.written):
+            found.setdefault(name, set()).add(each.stage)
+    return {name: frozenset(stages) for name, stages in found.items()}
 
 
 class _StageWriter(Writer):

@@ -10,12 +10,19 @@ import torch
 
 from autoplan.execute.inputs import shard_inputs
 from autoplan.execute.lockstep import Capture, StepResult, assemble, keys_of
-from autoplan.execute.pipeline import MicroBatch, StageRunner, holders, sum_gradients
+from autoplan.execute.pipeline import (
+    MicroBatch,
+    StageRunner,
+    holders,
+    is_empty,
+    share_written,
+    sum_gradients,
+)
 from autoplan.execute.point_to_point import Peers, run_peers
 from autoplan.execute.stage_program import StageProgram
 from autoplan.partition.halo import Shard
 from autoplan.plan import Schedule
-from autoplan.program.communicator import LocalCommunicator, SilentCommunicator
+from autoplan.program.communicator import part_communicator
 from autoplan.program.context import RankContext
 
 
@@ -81,13 +88,15 @@ def run_stages(
         contexts: list[RankContext] = []
         batches: list[MicroBatch | None] = []
         for shard in shards[replica * micro_batches : (replica + 1) * micro_batches]:
-            context = context_of(shard, seed=seed, step=step)
+            communicator = part_communicator(shard.rank, shard.parts)
+            context = RankContext.from_shard(shard, communicator, seed=seed, step=step)
             contexts.append(context)
             inputs = {} if is_empty(shard) else shard_inputs(program.inputs, attributes, shard)
             report = None if capture is None else _reporter(capture, shard.rank)
             batches.append(None if is_empty(shard) else MicroBatch(context, inputs, report))
         runner = StageRunner(programs[stage], schedule, replica, peers)
         returned = runner.step(batches, own, own_buffers, backward=backward)
+        share_written(peers, programs[stage], replicas, shards[0], own_buffers)
         if backward:
             sum_gradients(peers, held_by, own)
         gradients = {name: own[name].grad for name in program.trained}
@@ -123,22 +132,6 @@ def run_stages(
         outputs=tuple(in_order[1:] if has_loss else in_order),
         gradients=gradients,
         buffers=after,
-    )
-
-
-def context_of(
-    shard: Shard, *, device: torch.device | str = "cpu", seed: int = 0, step: int = 0
-) -> RankContext:
-    """The context of one part of a batch: that of a rank among the parts, which never hears of the others."""
-    alone = shard.parts == 1
-    communicator = LocalCommunicator() if alone else SilentCommunicator(shard.rank, shard.parts)
-    return RankContext.from_shard(shard, communicator, device=device, seed=seed, step=step)
-
-
-def is_empty(shard: Shard) -> bool:
-    """Whether a part of several has no rows of any axis; every part knows this of every other."""
-    return shard.parts > 1 and not any(
-        int(counts[shard.rank]) for counts in shard.owned_counts.values()
     )
 
 

@@ -81,11 +81,12 @@ def sources_of(
     """
     assert job.order is not None
     total, mine = job.parts(workers), job.held_by(rank)
-    training = CollectionSteps(
-        collection, job.order, total, mine, job.program.inputs, job.program.gathered
-    )
-    program = job.evaluation or job.program
+    program = job.program_of(rank)
+    training = CollectionSteps(collection, job.order, total, mine, program.inputs, program.gathered)
+    program = job.evaluation_of(rank) or program
     everything = BatchOrder(len(collection), len(collection))
+    if job.pipeline is not None:
+        total, mine = 1, (0,)
     return training, CollectionSteps(
         collection, everything, total, mine, program.inputs, program.gathered
     )
@@ -97,8 +98,14 @@ def read_sources(
     """What a rank of a job in a directory trains on, and what it evaluates on; arguments as in `sources_of`."""
     if job.order is not None:
         return sources_of(job, load_collection(directory / GRAPHS_FILE), rank, workers)
-    fixed = FixedSteps(tuple(read_shard(directory, part) for part in job.held_by(rank)))
-    return fixed, fixed
+    if job.pipeline is None:
+        fixed = FixedSteps(tuple(read_shard(directory, part) for part in job.held_by(rank)))
+        return fixed, fixed
+    wanted = {(read.attribute, read.state) for read in job.reads(rank)}
+    fixed = FixedSteps(tuple(read_shard(directory, part, wanted) for part in job.held_by(rank)))
+    if job.pipeline.parts == 1 or not job.pipeline.evaluates(rank):
+        return fixed, fixed
+    return fixed, FixedSteps((read_shard(directory, None, wanted),))
 
 
 def cut_parts(

@@ -24,7 +24,9 @@ from autoplan.execute.job import (
     write_shard,
 )
 from autoplan.execute.loop import default_dtype, train_rank
-from autoplan.execute.progress import follow, progress_bar
+from autoplan.execute.pipeline_trainer import train_stage_rank
+from autoplan.execute.point_to_point import Hub, ThreadPeers
+from autoplan.execute.progress import Reporter, follow, progress_bar
 from autoplan.execute.steps import FixedSteps, StepSource, sources_of
 from autoplan.program.communicator import LocalCommunicator
 
@@ -66,6 +68,7 @@ def run_training(
     workers: int,
     planned_bytes: Sequence[int] | None = None,
     progress: bool = True,
+    whole: RankData | None = None,
 ) -> TrainResult:
     """Trains.
 
@@ -76,6 +79,7 @@ def run_training(
         workers: number of ranks P. With one, everything runs in this process.
         planned_bytes: [P] what the plan says each rank hands to collectives in a step.
         progress: draw a bar on stderr, if that is a terminal.
+        whole: the whole graph, where a pipeline trains on several parts of it and has an evaluation.
 
     Raises:
         PlanError: the number of parts is not the job's.
@@ -85,29 +89,40 @@ def run_training(
     with progress_bar(job.epochs, shown=progress) as reporter:
         if workers == 1:
             with default_dtype(job.default_dtype):
-                ranks = [train_rank(job, *_own_sources(job, data), LocalCommunicator(), reporter)]
+                ranks = [_train_alone(job, _own_sources(job, data, whole), reporter)]
         else:
             with job_directory() as directory:
                 write_job(directory, job)
                 _write_data(directory, job, data, workers)
+                if whole is not None:
+                    write_shard(directory, whole, whole=True)
                 # torch's launcher takes half a second to import, which one rank does not need
                 from autoplan.execute.launch import launch
 
                 with follow(directory / PROGRESS_FILE, reporter):
                     launch(directory, workers)
                 ranks = [read_result(directory, rank) for rank in range(workers)]
-    return combine(ranks, planned_bytes)
+    return combine(ranks, planned_bytes, job)
+
+
+def _train_alone(
+    job: TrainJob, sources: tuple[StepSource, StepSource], reporter: Reporter
+) -> RankResult:
+    """The only rank's training, in this process."""
+    if job.pipeline is None:
+        return train_rank(job, *sources, LocalCommunicator(), reporter)
+    return train_stage_rank(job, *sources, ThreadPeers(0, Hub(1)), reporter)
 
 
 def _own_sources(
-    job: TrainJob, data: Iterable[RankData] | GraphCollection
+    job: TrainJob, data: Iterable[RankData] | GraphCollection, whole: RankData | None
 ) -> tuple[StepSource, StepSource]:
     """What the only rank trains and evaluates on."""
     if isinstance(data, GraphCollection):
         return sources_of(job, data, 0, 1)
     fixed = FixedSteps(tuple(data))
     _check_count(len(fixed.held), job, 1)
-    return fixed, fixed
+    return fixed, fixed if whole is None else FixedSteps((whole,))
 
 
 def _write_data(
@@ -133,20 +148,36 @@ def _check_count(parts: int, job: TrainJob, workers: int) -> None:
         )
 
 
-def combine(ranks: Sequence[RankResult], planned_bytes: Sequence[int] | None) -> TrainResult:
-    """Losses, metrics and state are equal on all ranks and taken from the first."""
+def combine(
+    ranks: Sequence[RankResult], planned_bytes: Sequence[int] | None, job: TrainJob | None = None
+) -> TrainResult:
+    """One result of all ranks'.
+
+    Losses, metrics and state are equal on all ranks and taken from the first. Of a pipeline (a ``job`` that has one), the
+    ranks' shares of a loss add up, and what each stage of replica 0 holds makes up the state.
+    """
     first = ranks[0]
+    losses, parameters, buffers = first.losses, first.parameters, first.buffers
+    if job is not None and job.pipeline is not None:
+        losses = tuple(sum(shares) for shares in zip(*(r.losses for r in ranks), strict=True))
+        # what no stage reads stays as it was
+        parameters = {name: value.detach().cpu() for name, value in job.parameters.items()}
+        buffers = {name: value.detach().cpu() for name, value in job.buffers.items()}
+        for program, rank in zip(job.pipeline.programs, ranks, strict=False):
+            parameters.update(rank.parameters)
+            written = program.program.written
+            buffers.update({name: rank.buffers[name] for name in written})
     counted = tuple(rank.communication_bytes for rank in ranks)
     return TrainResult(
-        losses=first.losses,
+        losses=losses,
         metrics=first.evaluations[-1].metrics,
         evaluations=first.evaluations,
         step_seconds=max(_typical_step(rank) for rank in ranks),
         peak_bytes=tuple(rank.peak_bytes for rank in ranks),
         communication_bytes=counted,
         ran_as_planned=None if planned_bytes is None else counted == tuple(planned_bytes),
-        parameters=first.parameters,
-        buffers=first.buffers,
+        parameters=parameters,
+        buffers=buffers,
         ranks=tuple(ranks),
     )
 

@@ -20,6 +20,8 @@ from torch.distributed.elastic.multiprocessing.errors import ErrorHandler, recor
 
 from autoplan.execute.job import PROGRESS_FILE, read_job, write_result
 from autoplan.execute.loop import train_rank
+from autoplan.execute.pipeline_trainer import summing, train_stage_rank
+from autoplan.execute.point_to_point import ProcessPeers
 from autoplan.execute.processes import ProcessCommunicator
 from autoplan.execute.progress import FileReporter, SilentReporter
 from autoplan.execute.steps import read_sources
@@ -71,12 +73,17 @@ def run_worker(directory: Path, parent: int) -> None:
     job = read_job(directory)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     dist.init_process_group("gloo")
-    communicator = ProcessCommunicator()
-    first = communicator.rank == 0
-    reporter = FileReporter(directory / PROGRESS_FILE) if first else SilentReporter()
-    sources = read_sources(directory, job, communicator.rank, communicator.size)
-    result = train_rank(job, *sources, communicator, reporter)
-    write_result(directory, communicator.rank, result, with_state=first)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    reporter = FileReporter(directory / PROGRESS_FILE) if rank == 0 else SilentReporter()
+    sources = read_sources(directory, job, rank, size)
+    if job.pipeline is None:
+        result = train_rank(job, *sources, ProcessCommunicator(), reporter)
+        with_state = rank == 0
+    else:
+        peers = ProcessPeers(summing(job.pipeline))
+        result = train_stage_rank(job, *sources, peers, reporter)
+        with_state = rank < len(job.pipeline.programs)
+    write_result(directory, rank, result, with_state=with_state)
     # nobody leaves while another still needs its connections
     dist.barrier()
     dist.destroy_process_group()
