@@ -9,11 +9,11 @@ from autoplan.device import Device
 from autoplan.opgraph import OpGraph
 from autoplan.pricing.memory import ModelTensor, StaticMemory
 from autoplan.search.check import presence
+from autoplan.search.layouts import Layout
 from autoplan.search.problem import Problem
 from autoplan.search.solution import Solution
 from autoplan.search.stage_cuts import best_cuts
 from autoplan.search.stage_problem import StageProblem, evaluate_stages
-from autoplan.search.stage_setting import Layout
 
 MIB = float(1 << 20)
 

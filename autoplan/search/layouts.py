@@ -4,16 +4,62 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoplan.device import Cluster
 from autoplan.plan import Strategy
-from autoplan.pricing.parts import same_kind
-from autoplan.search.stage_setting import Layout
+from autoplan.pricing.group import Group
+from autoplan.pricing.parts import FloatArray, Worker, same_kind, workers
 
 MOST_ORDERS = 6
 """Orders of the kinds of devices that are tried."""
 MOST_MICRO_BATCHES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """D replicas of S stages with m micro-batches each. Rank of replica d and stage s is ``d * S + s``.
+
+    Attributes:
+        cluster: where; ranks: positions in its devices, in rank order.
+        replicas, stages, micro_batches: D, S, m.
+        group: the ranks together.
+    """
+
+    cluster: Cluster
+    ranks: tuple[int, ...]
+    replicas: int
+    stages: int
+    micro_batches: int
+    group: Group = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", Group(self.cluster, self.ranks, None))
+
+    @property
+    def parts(self) -> int:
+        """V: part ``d * m + j`` is micro-batch j of replica d."""
+        return self.replicas * self.micro_batches
+
+    def rank(self, replica: int, stage: int) -> int:
+        """Rank of the plan."""
+        return replica * self.stages + stage
+
+    def of_replica(self, replica: int) -> slice:
+        """The parts of a replica."""
+        return slice(replica * self.micro_batches, (replica + 1) * self.micro_batches)
+
+    def kinds(self) -> tuple[tuple[Worker, ...], tuple[int, ...]]:
+        """The kinds of workers, and the kind of each rank; with few micro-batches only few stages compute at one time."""
+        each = workers(self.group, self.replicas * min(self.stages, self.micro_batches))
+        keys = [(w.profile.name, w.threads, w.concurrency) for w in each]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        distinct = tuple(each[keys.index(key)] for key in numbers)
+        return distinct, tuple(numbers[key] for key in keys)
+
+    def most(self, values: FloatArray) -> float:
+        """The greatest sum over a replica's parts of [V] values."""
+        return max(float(values[self.of_replica(d)].sum()) for d in range(self.replicas))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from autoplan.states import way
 def stage_parts(plan: StagedPlan, sheets: Sequence[MemorySheet]) -> tuple[StagePart, ...]:
     """What a plan says of each stage."""
     layout = plan.layout
-    crossing = plan.crossings()
+    crossing = plan.crossings
     makers = made_by(plan.program)
     found = []
     for stage in range(layout.stages):

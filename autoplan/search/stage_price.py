@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,10 @@ from autoplan.pricing.parts import HEADER_BYTES, FloatArray, PartPrices, send_se
 from autoplan.pricing.stage_memory import stage_graph, stage_sheet
 from autoplan.pricing.table import Pricer
 from autoplan.schedule import in_flight
-from autoplan.search.stage_setting import Layout, StagedProgram
+from autoplan.search.layouts import Layout
+from autoplan.search.stage_setting import StagedProgram
 from autoplan.simulate_stages import Arrival, GradientSum, PipelineCosts
-from autoplan.stages import Crossing, crossings, reads, unknown_axes
+from autoplan.stages import Crossing, crossings, unknown_axes
 
 Counts = NDArray[np.int64]
 
@@ -42,7 +44,7 @@ class StageMessage:
     gradient: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StagedPlan:
     """A program on a layout with an assignment of ops to stages.
 
@@ -57,6 +59,7 @@ class StagedPlan:
     schedule: Schedule
     stage_of: Mapping[int, int]
 
+    @cached_property
     def crossings(self) -> tuple[Crossing, ...]:
         """What goes from stage to stage."""
         choices = {op: strategy.name for op, strategy in self.program.strategies.items()}
@@ -69,7 +72,7 @@ class StagedPlan:
     def sources(self, stage: int) -> tuple[str, ...]:
         """Names in the step of what a stage reads of the model: parameters, buffers, plain tensors; in program order."""
         tensors = self.program.graph.tensors
-        needed = reads(self.program.graph)
+        needed = self.program.reads
         found: dict[str, None] = {}
         for op in self.program.graph.ops:
             if self.stage_of[op.index] == stage:
@@ -94,7 +97,7 @@ class StagedPlan:
         """What goes from one stage to another for each micro-batch: all tensors in one buffer."""
         graph = self.program.graph
         found: dict[tuple[int, int], list[Crossing]] = {}
-        for crossing in self.crossings():
+        for crossing in self.crossings:
             found.setdefault((crossing.source, crossing.target), []).append(crossing)
         messages = []
         for (source, target), carried in sorted(found.items()):
@@ -240,8 +243,7 @@ class StagedPlan:
         """One per rank."""
         layout, program = self.layout, self.program
         found: dict[int, MemorySheet] = {}
-        crossing = self.crossings()
-        virtual = Group(layout.cluster, (layout.ranks[0],) * program.rows.parts, program.partition)
+        crossing = self.crossings
         for stage in range(layout.stages):
             sent = [c.tensor for c in crossing if c.source == stage]
             received = {
@@ -259,7 +261,7 @@ class StagedPlan:
                     own,
                     program.strategies,
                     program.stats,
-                    virtual,
+                    program.virtual,
                     parts,
                     ahead if program.training else 1,
                     static,

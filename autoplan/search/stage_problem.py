@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-BALANCE = 0.02
-"""With one micro-batch stages wait for each other whatever their sizes; this share makes equal ones preferred."""
+BALANCE = 1.0
+"""With one micro-batch stages wait for each other whatever their sizes, and stages of next to nothing would send least. They
+are there to share out memory: the slowest counts as often as with two micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class StageProblem:
 
     @property
     def weight(self) -> float:
-        """How often the slowest stage counts beyond once."""
+        """How often the slowest stage counts besides."""
         return self.micro_batches - 1 if self.micro_batches > 1 else BALANCE
 
     @property

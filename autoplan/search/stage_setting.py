@@ -3,79 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from autoplan.device import Cluster
+from autoplan.device import Cluster, Device, DeviceProfile, Link
 from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import OpGraph, OpStrategy, State
 from autoplan.plan import Schedule
 from autoplan.pricing.group import Group
 from autoplan.pricing.memory import OPTIMIZER_STATES, ModelTensor, memory_model, storage_roots
-from autoplan.pricing.parts import FloatArray, PartPrices, PartRows, Worker, price_parts, workers
+from autoplan.pricing.parts import FloatArray, PartPrices, PartRows, Worker, price_parts
 from autoplan.pricing.stage_memory import NO_STATIC, presence
 from autoplan.pricing.table import Pricer
 from autoplan.schedule import in_flight
+from autoplan.search.layouts import Layout
 from autoplan.search.stage_blocks import Blocks, messages_of, number_reads
 from autoplan.search.stage_problem import Held, Slot, StageProblem, Unit
 from autoplan.stages import reads
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """D replicas of S stages with m micro-batches each. Rank of replica d and stage s is ``d * S + s``.
-
-    Attributes:
-        cluster: where; ranks: positions in its devices, in rank order.
-        replicas, stages, micro_batches: D, S, m.
-        group: the ranks together.
-    """
-
-    cluster: Cluster
-    ranks: tuple[int, ...]
-    replicas: int
-    stages: int
-    micro_batches: int
-    group: Group = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "group", Group(self.cluster, self.ranks, None))
-
-    @property
-    def parts(self) -> int:
-        """V: part ``d * m + j`` is micro-batch j of replica d."""
-        return self.replicas * self.micro_batches
-
-    def rank(self, replica: int, stage: int) -> int:
-        """Rank of the plan."""
-        return replica * self.stages + stage
-
-    def of_replica(self, replica: int) -> slice:
-        """The parts of a replica."""
-        return slice(replica * self.micro_batches, (replica + 1) * self.micro_batches)
-
-    def kinds(self) -> tuple[tuple[Worker, ...], tuple[int, ...]]:
-        """The kinds of workers, and the kind of each rank; with few micro-batches only few stages compute at one time."""
-        each = workers(self.group, self.replicas * min(self.stages, self.micro_batches))
-        keys = [(w.profile.name, w.threads, w.concurrency) for w in each]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        distinct = tuple(each[keys.index(key)] for key in numbers)
-        return distinct, tuple(numbers[key] for key in keys)
-
-    def most(self, values: FloatArray) -> float:
-        """The greatest sum over a replica's parts of [V] values."""
-        return max(float(values[self.of_replica(d)].sum()) for d in range(self.replicas))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StagedProgram:
-    """A program with one strategy an op, on the parts of a batch.
+    """A program with one strategy an op, on the parts of a batch; what follows from these alone is worked out once.
 
     Attributes:
         graph: the program. stats: sizes. partition: closed, None for one part. strategies: by op index.
         parameters: the model's tensors; optimizer: its name; training: forward, backward and update.
-        rows: of each part.
     """
 
     graph: OpGraph
@@ -85,10 +40,41 @@ class StagedProgram:
     parameters: tuple[ModelTensor, ...]
     optimizer: str
     training: bool
-    rows: PartRows = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", PartRows(self.graph, self.stats, self.partition))
+    @cached_property
+    def rows(self) -> PartRows:
+        """Rows of each part."""
+        return PartRows(self.graph, self.stats, self.partition)
+
+    @cached_property
+    def reads(self) -> Mapping[int, tuple[str, ...]]:
+        """By op index, the tensors that it needs where it runs."""
+        return reads(self.graph)
+
+    @cached_property
+    def transient(self) -> FloatArray:
+        """[n] the most bytes of any part that are alive while an op runs, forward or backward, and neither kept nor loaded."""
+        most = np.zeros(len(self.graph.ops))
+        model = memory_model(
+            self.graph, self.stats, self.virtual, NO_STATIC, training=self.training
+        )
+        if not model.units:
+            return most
+        present, saved = presence(self.graph, self.strategies, model)
+        for direction in model.directions:
+            live, _ = model.counts(direction)
+            here = live & present & ~model.resident
+            if direction == "forward":
+                here &= ~saved
+            most = np.maximum(most, (here @ model.bytes).max(axis=1))
+        return most
+
+    @cached_property
+    def virtual(self) -> Group:
+        """A group with a rank for each part, of which only the rows matter."""
+        nowhere = Device("", DeviceProfile("", "cpu", ""), 0, 0, None)
+        alone = Cluster((nowhere,), Link(0.0, 1.0))
+        return Group(alone, (0,) * self.rows.parts, self.partition)
 
     def price(self, kinds: Sequence[Worker], pricer: Pricer) -> PartPrices:
         """Seconds of every op in every part."""
@@ -157,7 +143,7 @@ def stage_problem(
         for s in range(layout.stages)
     ]
     kept = np.array([[_flying(layout, each, count) for each in parts] for count in ahead])
-    return StageProblem(
+    problem = StageProblem(
         blocks=blocks,
         seconds=seconds,
         messages=messages_of(program.graph, blocks, sizes, unit_of, training=program.training),
@@ -165,13 +151,25 @@ def stage_problem(
         held=_held(program, layout, blocks),
         after=number_reads(program.graph, blocks),
         kept=kept.reshape(layout.stages, len(units)),
-        transient=_transient(program, layout, members),
+        transient=np.array([program.transient[ops].max(initial=0.0) for ops in members]),
         slots=tuple(
             _slot(layout, stage, head_room, 2 if program.training else 1)
             for stage in range(layout.stages)
         ),
         micro_batches=layout.micro_batches,
     )
+    return replace(problem, slots=tuple(_loose(problem, stage) for stage in range(layout.stages)))
+
+
+def _loose(problem: StageProblem, stage: int) -> Slot:
+    """The stage without its limit where everything together would stay within it."""
+    slot = problem.slots[stage]
+    everything = (
+        sum(each.bytes for each in problem.held)
+        + sum(message.bytes for message in problem.messages)
+        + float(problem.kept[stage].sum() + problem.transient.max(initial=0.0))
+    )
+    return slot if slot.limit is None or everything > slot.limit else replace(slot, limit=None)
 
 
 def _seconds(layout: Layout, prices: PartPrices) -> FloatArray:
@@ -250,7 +248,7 @@ def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held,
     tensors = program.graph.tensors
     readers: dict[str, dict[int, None]] = {}
     states: dict[str, dict[State, None]] = {}
-    needed = reads(program.graph)
+    needed = program.reads
     for position, op in enumerate(program.graph.ops):
         for name in needed[op.index]:
             if name in tensors and tensors[name].origin != "op":
@@ -274,22 +272,3 @@ def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held,
             )
         found.append(Held(meta.source or name, float(size), tuple(sorted(blocks_of))))
     return tuple(found)
-
-
-def _transient(
-    program: StagedProgram, layout: Layout, members: Sequence[Sequence[int]]
-) -> FloatArray:
-    """[B] the most that is alive while an op of the block runs and is not kept, nor loaded."""
-    group = Group(layout.cluster, (layout.ranks[0],) * program.rows.parts, program.partition)
-    model = memory_model(program.graph, program.stats, group, NO_STATIC, training=program.training)
-    if not model.units:
-        return np.zeros(len(members))
-    present, saved = presence(program.graph, program.strategies, model)
-    most = np.zeros(len(program.graph.ops))
-    for direction in model.directions:
-        live, _ = model.counts(direction)
-        here = live & present & ~model.resident
-        if direction == "forward":
-            here &= ~saved
-        most = np.maximum(most, (here @ model.bytes).max(axis=1))
-    return np.array([most[list(ops)].max(initial=0.0) for ops in members])

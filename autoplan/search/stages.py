@@ -13,7 +13,7 @@ from autoplan.opgraph import OpStrategy
 from autoplan.plan import Schedule, Strategy
 from autoplan.search.candidates import Task, not_shareable
 from autoplan.search.infeasible import stages_too_small, too_large
-from autoplan.search.layouts import Shape, layouts, micro_batch_counts, shapes
+from autoplan.search.layouts import Layout, Shape, layouts, micro_batch_counts, shapes
 from autoplan.search.local import NotLocal, local_strategies
 from autoplan.search.result import Candidate
 from autoplan.search.stage_blocks import Blocks, atoms, merged
@@ -22,7 +22,7 @@ from autoplan.search.stage_parts import stage_parts
 from autoplan.search.stage_price import StagedPlan
 from autoplan.search.stage_problem import StageProblem, evaluate_stages, op_stages
 from autoplan.search.stage_refine import Cuts, refine
-from autoplan.search.stage_setting import Layout, StagedProgram, stage_problem
+from autoplan.search.stage_setting import StagedProgram, stage_problem
 from autoplan.simulate_stages import predict_pipeline, run_pipeline
 from autoplan.stages import strategies_of
 
