@@ -8,7 +8,7 @@ one graph serves every graph size and every shard.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class IndexInto:
         ends: which end of a relation: ``src`` (an owned or a halo row), ``dst`` or ``self`` (always an owned row),
             ``any`` (could be any row: R only). One entry, or one per row of dimension 0 (``edge_index``: src, dst).
 
-    In state R values are global positions; in state O they are local ones: owned rows first, then halo rows.
+    In state R values are global positions; in state O they are local ones: owned rows first, then halo rows. Positions
+    along the graph axis are global in O, too, where the partition is not closed.
     """
 
     axis: str
@@ -167,6 +168,8 @@ SUMMED_BYTES: Mapping[str, int] = {**DTYPE_BYTES, "bfloat16": 4, "int16": 4}
 """Bytes of an element in an all-reduce: sums of these types travel, and are added, in a type twice as wide."""
 DRAWING = frozenset({"keyed_bernoulli"})
 """Kernels whose random draws are keyed by the rows of the op's first input."""
+FINDING = frozenset({"nll_loss_counted", "mean_loss_counted"})
+"""Kernels that find the rows of the op's first input in a whole tensor, by their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,8 @@ class OpStrategy:
         rows: whose row counts replace sizes in shape arguments: R, O or H. Sizes used as values stay global.
         kernel: ``local`` calls the recorded op on the local tensors; other names are in `autoplan.program.kernels`.
         collectives: what the kernel issues itself.
+        closed: True: only on closed partitions, where rows of the graph axis have owners and positions along it are local
+            in O; False: only on others, where they are global; None: on any.
     """
 
     name: str
@@ -231,6 +236,11 @@ class OpStrategy:
     rows: State
     kernel: str = "local"
     collectives: tuple[Collective, ...] = ()
+    closed: bool | None = None
+
+    def runs_on(self, closed: bool) -> bool:
+        """Whether it may be used on a partition that is closed, or on one that is not."""
+        return self.closed is None or self.closed is closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +289,8 @@ class OpGraph:
         generality: ``general`` for any graph size, or ``concrete`` with the ``reason``.
         single_only: why no strategy may rewrite this program (an opaque Python function), or None.
         inseparable: groups of op indices that no cut may separate (see `stages.together`, which merges them).
+        last: numbers read from tensors (``i4``) that are the highest position along an axis, the axis: one less than its
+            rows, which is how ``int(batch.max()) + 1`` counts graphs.
     """
 
     ops: tuple[Op, ...]
@@ -291,6 +303,7 @@ class OpGraph:
     reason: str | None = None
     single_only: str | None = None
     inseparable: tuple[tuple[int, ...], ...] = ()
+    last: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def unknown_ops(self) -> tuple[Op, ...]:

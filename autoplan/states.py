@@ -42,6 +42,8 @@ _NODE = (
 )
 _EDGE = (Transition("R", "O", "none"), Transition("O", "R", "all_gather"))
 _PARTIAL = (Transition("S", "R", "all_reduce"),)
+_GRAPH = (*_EDGE, *_PARTIAL)
+"""Per-graph rows: O on a closed partition, partial sums (pooling across parts) on any other; never both in one plan."""
 
 
 def sharded_axis(tensor: TensorMeta, axes: Mapping[str, Axis]) -> str | None:
@@ -67,6 +69,8 @@ def transitions(tensor: TensorMeta, axes: Mapping[str, Axis]) -> tuple[Transitio
         return _PARTIAL if "S" in tensor.states else ()
     if tensor.index is not None or axes[axis].kind != "base":
         return ()
+    if axes[axis].role == "graph":
+        return _GRAPH if "S" in tensor.states else _EDGE
     return _NODE if axes[axis].role == "node" else _EDGE
 
 

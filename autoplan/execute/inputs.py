@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import NODE
+from autoplan.opgraph import GRAPH, NODE
 from autoplan.partition.halo import Shard
 from autoplan.program.rank_program import InputKey, RankInput
 
@@ -50,11 +50,30 @@ def shard_inputs(
         if wanted.state == "H":
             rows = np.concatenate([rows, shard.halo_nodes])
         mine = tensor.index_select(wanted.dim, torch.tensor(rows, device=tensor.device))
-        if wanted.index is not None:
+        if wanted.index is not None and wanted.index.axis == GRAPH:
+            mine = local_graphs(mine, shard)
+        elif wanted.index is not None:
             numbers = numbers or NodeNumbers(shard)
             mine = numbers.local(mine, wanted)
         cut[key] = mine
     return cut
+
+
+def local_graphs(numbers: torch.Tensor, shard: Shard) -> torch.Tensor:
+    """Numbers of graphs among the graphs of a shard; unchanged where the partition does not cut that axis.
+
+    Raises:
+        PlanError: a graph that this rank does not own.
+    """
+    if shard.graph_rows is None:
+        return numbers
+    owned = torch.tensor(shard.graph_rows, device=numbers.device)
+    places = torch.searchsorted(owned, numbers.to(torch.int64)).clamp(max=max(len(owned) - 1, 0))
+    if numbers.numel() and not (len(owned) and torch.equal(owned[places], numbers.to(torch.int64))):
+        raise PlanError(
+            f"rank {shard.rank} owns nodes of graphs that it does not own; pack whole graphs (partition.closed)"
+        )
+    return places.to(numbers.dtype)
 
 
 class NodeNumbers:

@@ -19,7 +19,7 @@ from autoplan.states import transitions
 
 _SIZE = re.compile(
     r"\bs(?P<s>\d+)_(?P<d>\d+)\b|\bn(?P<n>\d+)\b|\bz(?P<z>\d+)\b"
-    r"|\bv(?P<v>\d+)\.size\((?P<vd>\d+)\)|\bv(?P<vn>\d+)\.numel\(\)"
+    r"|\bv(?P<v>\d+)\.size\((?P<vd>\d+)\)|\bv(?P<vn>\d+)\.numel\(\)|\b(?P<i>i\d+_\d+)\b"
 )
 
 _SHAPE_OPERATORS = ("aten.arange.",)
@@ -57,6 +57,11 @@ class Numbers:
 
         def replace(match: re.Match[str]) -> str:
             group = match.groupdict()
+            if group["i"] is not None:
+                axis = self._opgraph.last.get(group["i"])
+                # every rank has read the number of the whole graph
+                local = axis is not None and state not in ("R", "S")
+                return f"({self.rows(axis, state)} - 1)" if axis and local else group["i"]
             if group["z"] is not None:
                 sparse = self._value(f"v{group['z']}", "R")
                 return f"{sparse}.{STORED_ENTRIES}"

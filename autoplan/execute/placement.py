@@ -113,7 +113,18 @@ def _strategies(opgraph: OpGraph, choices: Mapping[int, str]) -> dict[int, OpStr
                 f"op {op.index} {op.name} cannot run as {name!r}: {opgraph.single_only}"
             )
         strategies[op.index] = found[0]
+    _check_partition(opgraph, strategies)
     return strategies
+
+
+def _check_partition(opgraph: OpGraph, strategies: Mapping[int, OpStrategy]) -> None:
+    """One partition must do for all of them."""
+    needs = {wanted: number for number, s in strategies.items() if (wanted := s.closed) is not None}
+    if len(needs) > 1:
+        name = {op.index: f"op {op.index} {op.name}" for op in opgraph.ops}
+        raise PlanError(
+            f"{name[needs[True]]} needs a partition along whole graphs and {name[needs[False]]} one that is not; plan again"
+        )
 
 
 def _returned_state(produced: State | None, whole: bool) -> State:

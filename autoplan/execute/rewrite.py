@@ -8,7 +8,7 @@ exchanges in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from autoplan.execute.numbers import Numbers, is_shape
 from autoplan.execute.placement import Placement, place
 from autoplan.execute.source import Body
 from autoplan.execute.variables import Variables
-from autoplan.opgraph import DRAWING, Op, OpGraph, OpStrategy, State
+from autoplan.opgraph import DRAWING, FINDING, Op, OpGraph, OpStrategy, State
 from autoplan.program.codegen import ConstantTable, format_arguments, format_test, guard_message
 from autoplan.program.ir import (
     ConstantStep,
@@ -27,7 +27,8 @@ from autoplan.program.ir import (
     Program,
     Step,
 )
-from autoplan.program.kernels import COUNTING, KernelInfo
+from autoplan.program.kernel_info import KernelInfo
+from autoplan.program.kernels import COUNTING
 from autoplan.program.rank_program import RankOutput, RankProgram, TensorKey
 from autoplan.program.torch_internals import callable_name, operator_name
 
@@ -110,6 +111,7 @@ class Writer:
             has_loss=self.opgraph.has_loss and 0 in self.positions,
             receives=tuple(variables.received),
             sends=self.sends,
+            closed=_partition(self.placement.strategies.values()),
         )
 
     def step(self, step: Step, op: Op | None) -> None:
@@ -181,6 +183,9 @@ class Writer:
                 given.append(f"rows={self.numbers.rows(axis, 'R')}")
         if axis is not None and strategy.kernel in DRAWING:
             given.append(f"keys={self.numbers.keys(axis, strategy.inputs[0])}")
+        if axis is not None and strategy.kernel in FINDING:
+            given.append(f"keys={self.numbers.keys(axis, 'O')}")
+            given.append(f"whole_keys={self.numbers.keys(axis, 'R')}")
         at = f"{info}.at({', '.join(given)})" if given else info
         return f"kernels[{strategy.kernel!r}](context, {at}, {arguments})"
 
@@ -285,6 +290,11 @@ class Writer:
                 "return something else or plan with one device"
             )
         return f"context.axes[{index.axis!r}].ids[{name}]"
+
+
+def _partition(strategies: Iterable[OpStrategy]) -> bool | None:
+    """The kind of partition that some strategy needs; None: any will do."""
+    return next((s.closed for s in strategies if s.closed is not None), None)
 
 
 def _trained(opgraph: OpGraph) -> tuple[str, ...]:

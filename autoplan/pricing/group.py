@@ -51,6 +51,11 @@ class Group:
         """Number of ranks."""
         return len(self.ranks)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the partition cuts no edge and no graph."""
+        return self.partition is not None and self.partition.closed
+
     def shard(self, position: int) -> ShardSizes | None:
         """Rows of one rank's shard; None where nothing is cut."""
         return None if self.partition is None else self.partition.shards[position]

@@ -82,6 +82,11 @@ def price_moves(
     moves = []
     for transition in transitions(tensor, graph.axes):
         sent, returned = payload(tensor, transition, graph, rows, group)
+        if transition.exchange == "halo_exchange" and group.closed:
+            # owned and halo rows are the owned ones: the same tensor
+            free = Price(0.0, 0.0, 0.0, (0.0,) * group.size)
+            moves.append(PricedMove(tensor.name, transition, free, free, sent, returned, sent))
+            continue
         works = _local_work(tensor, transition, sent, graph, rows, group)
         received = _received(transition, sent, group)
         if transition.exchange == "none":

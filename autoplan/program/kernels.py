@@ -8,7 +8,10 @@ adjoints follow. States in brackets are those of the arguments and results.
     mean_over_rows       mean over a sharded dimension [O -> S]: local sum / global count
     mean_loss            elementwise losses with reduction mean [O -> S]: local sum / global count
     nll_loss             nll_loss_forward, mean or sum [O -> R]; one all-reduce of two numbers
+    nll_loss_counted     the same [scores O, targets R -> S, R]: local sum / total weight of the whole list of targets
+    mean_loss_counted    mean_loss [input O, target R -> S], counting the whole target
     sync_batch_norm      batch norm over rows [O -> O, R, R]; two all-reduces of a row each in training
+    last_graph           the highest number in ``batch`` [O -> R]: the number of all graphs, less one
     keyed_bernoulli      dropout's mask, one draw per global row [any]
     seeded_random        any other random op, whole on every rank [R]
 
@@ -18,61 +21,25 @@ first all-reduce one int64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from autoplan.opgraph import GRAPH
 from autoplan.program import noise
 from autoplan.program.aten import bound_arguments, resolve
 from autoplan.program.context import RankContext
 from autoplan.program.exchange import all_reduce
 from autoplan.program.exclusive import EXCLUSIVE
+from autoplan.program.kernel_info import Kernel, KernelInfo, global_rows, sharded_dim
+from autoplan.program.losses import mean_loss, mean_loss_counted, nll_loss, nll_loss_counted
 from autoplan.program.torch_internals import schema
-
-_MEAN, _SUM = 1, 2
-"""ATen's numbers for the reductions of a loss."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelInfo:
-    """What a kernel knows of its op beyond its arguments.
-
-    Attributes:
-        op: its index among the program's steps: what its random draws are keyed by.
-        func: qualified name of the recorded op.
-        dim: the sharded dimension of the first tensor argument, or None.
-        rows: global rows of that dimension's axis; None where it is a derived axis in a sharded state.
-        keys: global keys of the local rows along ``dim``, for kernels that draw.
-    """
-
-    op: int
-    func: str
-    dim: int | None
-    rows: int | None = None
-    keys: torch.Tensor | None = None
-
-    def at(self, rows: int | None = None, keys: torch.Tensor | None = None) -> KernelInfo:
-        """The same op with the numbers of this run."""
-        return KernelInfo(self.op, self.func, self.dim, rows, keys)
-
-
-Kernel = Callable[..., Any]
 
 
 def local(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
     """The recorded op on local tensors."""
     return resolve(info.func)(*args, **kwargs)
-
-
-def global_rows(
-    context: RankContext, info: KernelInfo, tensor: torch.Tensor, dim: int
-) -> int | torch.Tensor:
-    """Rows of all ranks along ``dim``: known, or the sum of what every rank has (a 0-dimensional int64 tensor)."""
-    if info.rows is not None:
-        return info.rows
-    return all_reduce(context, torch.tensor(tensor.size(dim), device=tensor.device))
 
 
 def mean_over_rows(
@@ -85,7 +52,7 @@ def mean_over_rows(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """``aten.mean`` over dimensions of which one is sharded: this rank's part of the mean."""
-    sharded = _sharded(info)
+    sharded = sharded_dim(info)
     given = [dim] if isinstance(dim, int) else list(dim or range(tensor.dim()))
     reduced = [d % tensor.dim() for d in given]
     count = global_rows(context, info, tensor, sharded)
@@ -94,46 +61,6 @@ def mean_over_rows(
             count = count * tensor.size(position)
     part: torch.Tensor = tensor.sum(reduced, keepdim, dtype=dtype) / count
     return part
-
-
-def mean_loss(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
-    """An elementwise loss (mse, binary cross-entropy, smooth l1, ...) with reduction mean: this rank's part of it.
-
-    A rank without rows contributes zero.
-    """
-    operator = resolve(info.func)
-    arguments = bound_arguments(operator, args, kwargs)
-    if arguments["reduction"] != _MEAN:
-        return _call(operator, arguments)
-    sharded = _sharded(info)
-    values = args[0]
-    count = global_rows(context, info, values, sharded)
-    for position, size in enumerate(values.shape):
-        if position != sharded:
-            count = count * size
-    arguments["reduction"] = _SUM
-    return _call(operator, arguments) / count
-
-
-def nll_loss(
-    context: RankContext,
-    info: KernelInfo,
-    scores: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: int,
-    ignore_index: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``aten.nll_loss_forward`` with reduction mean or sum: (loss, total weight), both whole.
-
-    A rank without labels contributes zero to both; without any label at all the mean is NaN, as torch's is.
-    """
-    operator = torch.ops.aten.nll_loss_forward.default
-    if reduction not in (_MEAN, _SUM):
-        return operator(scores, target, weight, reduction, ignore_index)  # type: ignore[no-any-return]
-    loss, total_weight = operator(scores, target, weight, _SUM, ignore_index)
-    loss, total_weight = all_reduce(context, torch.stack([loss, total_weight])).unbind(0)
-    return (loss / total_weight if reduction == _MEAN else loss), total_weight.detach()
 
 
 def sync_batch_norm(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
@@ -174,6 +101,11 @@ def sync_batch_norm(context: RankContext, info: KernelInfo, *args: Any, **kwargs
     while len(results) < len(schema(operator).returns):
         results.append(torch.empty(0, dtype=torch.uint8, device=values.device))
     return tuple(results[: len(schema(operator).returns)])
+
+
+def last_graph(context: RankContext, info: KernelInfo, batch: torch.Tensor) -> torch.Tensor:
+    """``batch.max()`` over all ranks, which every rank knows; it may own no node."""
+    return torch.tensor(context.axes[GRAPH].total - 1, dtype=batch.dtype, device=batch.device)
 
 
 def _update_running(
@@ -250,19 +182,6 @@ def _generator_overload(operator: Any) -> Any:
     return None
 
 
-def _sharded(info: KernelInfo) -> int:
-    """The sharded dimension; kernels over rows are only named in strategies of ops that have one."""
-    assert info.dim is not None
-    return info.dim
-
-
-def _call(operator: Any, arguments: Mapping[str, Any]) -> Any:
-    """Calls an overload with all arguments by name; ``self`` among them."""
-    positional = [arguments[a.name] for a in schema(operator).arguments if not a.kwarg_only]
-    named = {a.name: arguments[a.name] for a in schema(operator).arguments if a.kwarg_only}
-    return operator(*positional, **named)
-
-
 KERNELS: Mapping[str, Kernel] = {
     kernel.__name__: kernel
     for kernel in (
@@ -270,7 +189,10 @@ KERNELS: Mapping[str, Kernel] = {
         mean_over_rows,
         mean_loss,
         nll_loss,
+        nll_loss_counted,
+        mean_loss_counted,
         sync_batch_norm,
+        last_graph,
         keyed_bernoulli,
         seeded_random,
     )

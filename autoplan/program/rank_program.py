@@ -98,6 +98,7 @@ class RankProgram:
         has_loss: its first output is a scalar loss, equal on all ranks (a partial sum where it is a part of a pipeline).
         receives: tensors that earlier stages make, and their states; sends: tensors that later stages read. Empty where the
             program is whole.
+        closed: the partition that it is right on: True: closed ones, False: others, None: any.
     """
 
     source: str
@@ -114,6 +115,7 @@ class RankProgram:
     has_loss: bool
     receives: tuple[TensorKey, ...] = ()
     sends: tuple[TensorKey, ...] = ()
+    closed: bool | None = None
 
     def run(
         self,
@@ -142,12 +144,18 @@ class RankProgram:
 
         Raises:
             GuardError: a decision recorded from the samples comes out differently.
-            PlanError: an input, parameter, buffer or received tensor is missing.
+            PlanError: an input, parameter, buffer or received tensor is missing, or the partition is not of the kind that
+                the program was written for.
         """
         step = _COMPILED.get(self)
         if step is None:
             step = _compile(self)
             _COMPILED[self] = step
+        if self.closed is not None and self.closed is not context.closed:
+            kind, found = ("", "not ") if self.closed else ("not ", "")
+            raise PlanError(
+                f"the program was written for a partition that is {kind}closed, this one is {found}closed; plan again"
+            )
         _check_given("parameter", self.parameters, parameters)
         _check_given("buffer", self.buffers, buffers)
         _check_given("input", [(i.attribute, i.state) for i in self.inputs], inputs)

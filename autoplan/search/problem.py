@@ -229,6 +229,8 @@ def reachable_strategies(
         for strategy in op.strategies:
             if group.size == 1 and strategy.name != "R":
                 continue
+            if not strategy.runs_on(group.closed):
+                continue
             if strategy.name in denied.get(op.index, frozenset()):
                 continue
             wanted = zip(op.inputs, strategy.inputs, strict=True)

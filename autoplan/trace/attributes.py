@@ -186,7 +186,7 @@ def inferred_spec(name: str, tensor: Tensor, rows: Mapping[str, int]) -> Attribu
     axis_found = _axis_by_size(name, tensor, rows)
     if axis_found is not None:
         _refuse_second_reading(name, tensor, axis_found, rows)
-        index = IndexInto(GRAPH, ("any",)) if name == "batch" else None
+        index = IndexInto(GRAPH, ("self",)) if name == "batch" else None
         return AttributeSpec(
             name, kind_of(axis_found), (axis_found, *shape[1:]), dtype_name(tensor), index
         )

@@ -28,10 +28,12 @@ from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.numbers import Numbers
+from autoplan.trace.rules.reads import counted_axis
 from autoplan.trace.rulings import call_of, checked_outputs, ruling_of
 from autoplan.trace.size_reads import guard_reads, is_tensor, size_reads
 from autoplan.trace.strategies import (
     SizeRead,
+    for_partitions,
     kept,
     loadable_states,
     providers_of,
@@ -109,7 +111,8 @@ class _Builder:
         self.program = program
         self.axes = AxisTable.of(base_rows)
         self.tensors = TensorTable()
-        self.numbers = Numbers(self.tensors.dims_of, self.axes.axes)
+        self.last: dict[str, str] = {}
+        self.numbers = Numbers(self.tensors.dims_of, self.axes.axes, self.last)
         self.whole_only = alias.whole_only(program)
         self.own = frozenset(
             [*program.inputs, *(slot.name for slot in program.state)]
@@ -210,6 +213,8 @@ class _Builder:
         for name in step.outs:
             if name.startswith("i") and call.inputs:
                 self.read_from[name] = call.inputs[0].name
+                if axis := counted_axis(self.tensors.identities.get(call.inputs[0].name)):
+                    self.last[name] = axis
         op = Op(
             index,
             call.name,
@@ -254,6 +259,7 @@ class _Builder:
             reason,
             self.single_only,
             inseparable(self.program, ops, tensors, axes, self.whole_only),
+            dict(self.last),
         )
 
     def _wanting(self, step: OpStep) -> frozenset[str]:
@@ -287,6 +293,7 @@ class _Builder:
             if self.alias.get(value, value) in self.own
         }
         found = kept(ruling.strategies, call.inputs, outputs, self.axes, in_whole) if admit else ()
+        found = for_partitions(found, call.inputs, outputs, self.axes)
         providers = [self.tensors.metas[name] for name in providers_of(call.inputs, reads)]
         return with_sizes((whole, *found), call.inputs, reads, providers)
 

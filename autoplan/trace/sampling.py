@@ -2,7 +2,7 @@
 
 Sizes are distinct, of mixed residues, and different from every width of the model, so that a recorded integer has one
 explanation. Rows are real rows, so that labels, types and vocabularies stay legal; edges are random, with self-loops,
-duplicates and an isolated last node.
+duplicates and an isolated last node; of a batch of graphs they stay within the graphs where the real ones do.
 """
 
 from __future__ import annotations
@@ -190,6 +190,7 @@ class _Draw:
         self._generator = generator
         self.picked: dict[str, Tensor] = {}
         self.places: dict[str, Tensor] = {}
+        self._graph_of = self._batch() if GRAPH in rows else torch.zeros(rows[NODE]).long()
         for axis, count in rows.items():
             if axis != NODE:
                 self.picked[axis] = self._integers(schema.rows[axis], count)
@@ -208,12 +209,12 @@ class _Draw:
         if spec.name == "edge_index":
             return self._edges()
         if spec.index is not None and spec.index.axis == GRAPH:
-            return self._batch()
+            return self._graph_of.to(original.dtype)
         if spec.index is not None and spec.kind == "index":
             return self.places[spec.name].to(original.dtype)
         if spec.index is not None:
-            pairs = self._integers(self._rows[NODE], 2 * self._rows[spec.axes[0]])
-            return pairs.view(2, -1).to(original.dtype)
+            pairs = self._pairs(self._rows[NODE], self._rows[spec.axes[0]], spec.name)
+            return pairs.to(original.dtype)
         value = original.detach().clone() if not spec.axes else original.detach()
         for dimension, axis in enumerate(spec.dims):
             if isinstance(axis, str):
@@ -236,7 +237,7 @@ class _Draw:
         Self-loops and duplicates are two or more: torch treats a selection of one row in its own way.
         """
         nodes, count = self._rows[NODE], self._rows[EDGE]
-        edges = self._integers(max(nodes - 1, 1), 2 * count).view(2, count)
+        edges = self._pairs(max(nodes - 1, 1), count, "edge_index")
         edges[:, :2] = torch.tensor([[0, 1], [0, 1]])
         edges[:, -2:] = edges[:, -4:-2]
         real = self._tensors["edge_index"]
@@ -244,6 +245,24 @@ class _Draw:
             if bool((real[end, 1:] >= real[end, :-1]).all()) and real.size(1) > 1:
                 return edges[:, edges[end].argsort(stable=True)]
         return edges
+
+    def _pairs(self, nodes: int, count: int, relation: str) -> Tensor:
+        """[2, count] random pairs of the first nodes, both of one graph where the real relation's are."""
+        pairs = self._integers(nodes, 2 * count).view(2, count)
+        if self._rows.get(GRAPH, 1) == 1 or not self._within_graphs(relation):
+            return pairs
+        graph_of = self._graph_of[:nodes]
+        size = torch.bincount(graph_of)
+        start = size.cumsum(0) - size
+        graph = graph_of[pairs[1]]
+        pairs[0] = start[graph] + pairs[0] % size[graph]
+        return pairs
+
+    def _within_graphs(self, relation: str) -> bool:
+        """Whether every pair of the real relation lies within one graph."""
+        batch = self._tensors["batch"]
+        ends = batch[self._tensors[relation].long()]
+        return torch.equal(ends[0], ends[1])
 
     def _batch(self) -> Tensor:
         """Ascending graph numbers, each at least once."""

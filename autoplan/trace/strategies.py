@@ -84,6 +84,39 @@ def kept(
     )
 
 
+def for_partitions(
+    strategies: Iterable[OpStrategy],
+    inputs: Sequence[TensorMeta],
+    outputs: Sequence[Output],
+    axes: AxisTable,
+) -> tuple[OpStrategy, ...]:
+    """The strategies, each marked with the partitions that it is right on (`OpStrategy.closed`).
+
+    Only a closed partition gives rows of the graph axis owners, and numbers graphs locally in O. So rows of graphs lie in O
+    there alone; partial sums over all graphs, and rows of all graphs read at numbers from O, are right elsewhere alone.
+    """
+    found: list[OpStrategy] = []
+    for strategy in strategies:
+        dims = [tensor.dims for tensor in inputs] + [output.dims for output in outputs]
+        along = {
+            state
+            for each, state in zip(dims, (*strategy.inputs, *strategy.outputs), strict=True)
+            if any(axes.counts_graphs(dim) for dim in each)
+        }
+        numbers = any(
+            state == "O" and tensor.index is not None and axes.counts_graphs(tensor.index.axis)
+            for tensor, state in zip(inputs, strategy.inputs, strict=True)
+        )
+        local = "O" in along
+        whole = "S" in along or ("R" in along and numbers)
+        if local and whole:
+            continue
+        found.append(
+            replace(strategy, closed=True if local else False if whole else strategy.closed)
+        )
+    return tuple(found)
+
+
 def with_sizes(
     strategies: Iterable[OpStrategy],
     inputs: Sequence[TensorMeta],
@@ -136,7 +169,7 @@ def _exists(output: Output, state: State, axes: AxisTable) -> bool:
     if state == "R":
         return True
     if state == "S":
-        return not axes.cut(output.dims) and output.index is None
+        return not axes.cut_by_all(output.dims) and output.index is None
     cut = axes.sharded(output.dims)
     if cut is None:
         return False

@@ -52,3 +52,21 @@ def test_foreign_nodes_and_missing_attributes_are_errors():
     elsewhere = RankInput("train", "O", 0, "index:train", IndexInto("edge", ("self",)))
     with pytest.raises(PlanError, match="not nodes"):
         cut(0, elsewhere)
+
+
+def test_numbers_of_graphs_are_local_on_closed_partitions_only():
+    batch = torch.tensor([0, 0, 1, 2, 2])
+    wanted = RankInput("batch", "O", 0, "node", IndexInto("graph", ("self",)))
+    owner = np.array([1, 1, 0, 1, 1])
+    closed = build_shards(owner, {}, {}, parts=3, closed=True, graph_owner=np.array([1, 0, 1]))
+    found = [shard_inputs([wanted], {"batch": batch}, shard)["batch", "O"] for shard in closed]
+    assert [numbers.tolist() for numbers in found] == [[0], [0, 0, 1, 1], []]
+    cut = build_shards(owner, {}, {}, graphs=3)
+    assert shard_inputs([wanted], {"batch": batch}, cut[1])["batch", "O"].tolist() == [0, 0, 2, 2]
+
+
+def test_nodes_of_a_graph_that_another_rank_owns_are_an_error():
+    wanted = RankInput("batch", "O", 0, "node", IndexInto("graph", ("self",)))
+    shards = build_shards(np.array([0, 1]), {}, {}, closed=True, graph_owner=np.array([0]))
+    with pytest.raises(PlanError, match="rank 1 owns nodes of graphs that it does not own"):
+        shard_inputs([wanted], {"batch": torch.tensor([0, 0])}, shards[1])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoplan.pricing.group import Group
@@ -66,3 +68,19 @@ def test_a_partial_sum_of_half_width_travels_in_float32():
     total = tensor("t", 3, 5, states=("R", "S"), dtype="bfloat16")
     (move,) = price_moves(total, graph, group.row_table(graph, sizes), group, Pricer())
     assert move.forward_bytes == (60, 60)
+
+
+def test_a_halo_that_is_empty_everywhere_costs_nothing():
+    graph, sizes = gcn(hidden=16), stats(1000, 8000)
+    parts = sizes.partitions[2]
+    shards = tuple(replace(shard, halo_rows={"node": 0}, sent_rows=0) for shard in parts.shards)
+    closed = replace(parts, method="closed", shards=shards)
+    group = Group(cluster(2), (0, 1), closed)
+    rows = group.row_table(graph, sizes)
+    (halo,) = [
+        move
+        for move in price_moves(graph.tensors["h1"], graph, rows, group, Pricer())
+        if move.transition.exchange == "halo_exchange"
+    ]
+    assert (halo.forward.seconds, halo.backward.seconds) == (0, 0)
+    assert halo.forward_bytes == halo.backward_bytes == halo.buffer_bytes == (0, 0)

@@ -67,3 +67,30 @@ def test_read_only_shards_are_copied():
 
     RankContext.from_shard(SHARDS[0], First()).axes[NODE].ids.add_(0)
     assert torch.equal(torch.from_numpy(SHARDS[0].owned_nodes.copy()), torch.tensor([1, 3]))
+
+
+def test_graphs_are_whole_where_the_partition_does_not_cut_them():
+    shards = build_shards(OWNER, {EDGE: EDGES}, {}, graphs=4)
+
+    class First(LocalCommunicator):
+        size = 3
+
+    context = RankContext.from_shard(shards[0], First())
+    assert not context.closed
+    assert [context.rows("graph", state) for state in "ROS"] == [4, 4, 4]
+    assert context.keys("graph", "O").tolist() == [0, 1, 2, 3]
+
+
+def test_graphs_have_owners_on_a_closed_partition():
+    edges = np.array([[0, 1, 4], [2, 3, 4]])
+    shards = build_shards(
+        OWNER, {EDGE: edges}, {}, parts=3, closed=True, graph_owner=np.array([1, 0, 1])
+    )
+
+    class Second(LocalCommunicator):
+        rank, size = 1, 3
+
+    context = RankContext.from_shard(shards[1], Second())
+    assert context.closed
+    assert [context.rows("graph", state) for state in "ROS"] == [3, 2, 3]
+    assert context.keys("graph", "O").tolist() == [0, 2]

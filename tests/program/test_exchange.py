@@ -157,3 +157,13 @@ def test_wrong_rows_and_a_missing_order_are_plan_errors():
         exchange.halo_exchange(context, torch.ones(22))
     with pytest.raises(PlanError, match="prepare"):
         exchange.all_gather(context, torch.ones(NODES), NODE)
+
+
+def test_nothing_is_exchanged_for_the_halo_of_a_closed_partition():
+    class Silent:
+        rank, size = 0, 2
+
+    shards = build_shards(np.array([0, 0, 1]), {EDGE: np.array([[0], [1]])}, {}, closed=True)
+    context = RankContext.from_shard(shards[0], Silent())
+    rows = torch.randn(2, 3, requires_grad=True)
+    assert exchange.halo_exchange(context, rows) is rows

@@ -10,7 +10,8 @@ from autoplan.opgraph import NODE
 from autoplan.partition.halo import build_shards
 from autoplan.program import kernels
 from autoplan.program.context import RankContext
-from autoplan.program.kernels import KERNELS, KernelInfo
+from autoplan.program.kernel_info import KernelInfo
+from autoplan.program.kernels import KERNELS
 
 aten = torch.ops.aten
 NODES = 17
@@ -63,6 +64,27 @@ def check_loss(operator, kernel, args_of, state, rows=NODES):
         assert_close(gradient, whole.grad[ids] * factor)
 
 
+def check_counted(operator, kernel, args_of):
+    """The targets of all rows on each rank: the parts add up without a word between ranks."""
+    whole = torch.randn(NODES, 5, dtype=torch.float64, requires_grad=True)
+    expected = operator(*args_of(whole))
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    expected.backward()
+
+    def work(context, ids):
+        mine = whole.detach()[ids].requires_grad_()
+        known = info(operator, keys=ids).at(keys=ids, whole_keys=torch.arange(NODES))
+        loss = KERNELS[kernel](context, known, *args_of(mine))
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        loss.backward()
+        return loss.detach(), ids, mine.grad
+
+    results = on_ranks(work)
+    assert_close(sum(loss for loss, _, _ in results), expected.detach())
+    for _, ids, gradient in results:
+        assert_close(gradient, whole.grad[ids])
+
+
 LABELS = torch.tensor([2, -100, 4, 0, 1, 1, -100, 3, 2, 2, 4, 1, 0, 0, -100, 2, 1])
 WEIGHT = torch.tensor([0.5, 2.0, 1.0, 0.0, 3.0], dtype=torch.float64)
 
@@ -91,6 +113,16 @@ def test_nll_loss_without_any_label_is_what_torch_gives():
         )
 
 
+@pytest.mark.parametrize("reduction", [1, 2])
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_nll_loss_counted(reduction, weight):
+    check_counted(
+        aten.nll_loss_forward.default,
+        "nll_loss_counted",
+        lambda x: (x.log_softmax(1), LABELS, weight, reduction, -100),
+    )
+
+
 TARGET = torch.rand(NODES, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 MEAN_LOSSES = {
     "mse": (aten.mse_loss.default, lambda x, ids: (x, TARGET[ids])),
@@ -103,6 +135,12 @@ MEAN_LOSSES = {
         lambda x, ids: (x, TARGET[ids], TARGET[ids] + 1, WEIGHT, 1),
     ),
 }
+
+
+@pytest.mark.parametrize("name", ["mse", "smooth l1", "bce"])
+def test_mean_losses_counted(name):
+    operator, args_of = MEAN_LOSSES[name]
+    check_counted(operator, "mean_loss_counted", lambda x: args_of(x, torch.arange(NODES)))
 
 
 @pytest.mark.parametrize("name", MEAN_LOSSES)

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from autoplan.trace.sampling import GraphSample, draw_samples, sample_sizes
 from autoplan.trace.schema import GraphSchema
+from tests.closed import batch_of
 from tests.trace.graphs import node_graph
 
 
@@ -228,3 +229,24 @@ def _no_large_clone(original):
         return original(self)
 
     return clone
+
+
+def test_edges_of_a_batch_stay_within_graphs():
+    batch = batch_of()
+    for sample in samples_of(batch):
+        source, target = sample["edge_index"]
+        assert torch.equal(sample["batch"][source], sample["batch"][target])
+        assert (sample["batch"].diff() >= 0).all()
+        assert int(sample["batch"].max()) + 1 == sample["y"].size(0) > 1
+        edges = {tuple(edge) for edge in sample["edge_index"].t().tolist()}
+        assert any((end, start) not in edges for start, end in edges)
+        assert len(edges) <= sample["edge_index"].size(1) - 2
+        assert int(sample["edge_index"].max()) < sample["x"].size(0) - 1
+
+
+def test_edges_between_graphs_where_the_batch_has_some():
+    batch = batch_of()
+    batch.edge_index[:, 0] = torch.tensor([0, batch.num_nodes - 1])
+    for sample in samples_of(batch):
+        source, target = sample["edge_index"]
+        assert not torch.equal(sample["batch"][source], sample["batch"][target])

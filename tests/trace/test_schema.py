@@ -90,7 +90,7 @@ def test_node_count_is_not_a_constant():
 def test_batch_vector_gives_a_graph_axis():
     graph = small(batch=torch.tensor([0] * 4 + [1] * 3 + [2] * 3), y=torch.tensor([0, 1, 1]))
     schema = GraphSchema.of(graph)
-    assert schema["batch"].index == IndexInto("graph", ("any",))
+    assert schema["batch"].index == IndexInto("graph", ("self",))
     assert schema["y"].dims == ("graph",)
     batch = Batch.from_data_list([small(), small()])
     assert GraphSchema.of(batch).names == ("batch", "edge_index", "x")

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from autoplan.opgraph import EDGE, NODE, Axis, IndexInto, Polynomial, Role
+from autoplan.opgraph import EDGE, GRAPH, NODE, Axis, IndexInto, Polynomial, Role
 
 Dim = str | int
 """An axis name, or a fixed size."""
@@ -47,15 +47,18 @@ class AxisTable:
         """A table of base and index axes.
 
         Args:
-            base_rows: per sample, the rows of ``node``, ``edge``, ``edge:ATTRIBUTE`` and ``index:ATTRIBUTE``. Any other
-                name (``graph``) has no place in a partition.
+            base_rows: per sample, the rows of ``node``, ``edge``, ``edge:ATTRIBUTE``, ``index:ATTRIBUTE`` and, of a batch
+                of several graphs, ``graph``. Any other name, and a single graph, has no place in a partition.
         """
         table = cls()
         for name in base_rows[0]:
             prefix = name.partition(":")[0]
             role: Role = _ROLES.get(prefix, "const")
-            kind: Literal["base", "index", "other"] = "base" if prefix in (NODE, EDGE) else "other"
-            if prefix == "index":
+            several = prefix == GRAPH and len({sample[name] for sample in base_rows}) > 1
+            kind: Literal["base", "index", "other"] = "other"
+            if prefix in (NODE, EDGE) or several:
+                kind = "base"
+            elif prefix == "index":
                 kind = "index"
             table.axes[name] = Axis(name, role, kind, (), Polynomial.of(1, name))
             table.rows[name] = tuple(sample[name] for sample in base_rows)
@@ -147,6 +150,14 @@ class AxisTable:
             if isinstance(dim, str) and self.axes[dim].kind != "other"
         )
 
+    def cut_by_all(self, dims: Sequence[Dim]) -> tuple[int, ...]:
+        """Positions of the dimensions that every partition cuts: rows of graphs are whole on one that is not closed."""
+        return tuple(at for at in self.cut(dims) if not self.counts_graphs(dims[at]))
+
+    def counts_graphs(self, dim: Dim) -> bool:
+        """Whether the dimension has a row for each graph of a batch, or for some of them."""
+        return isinstance(dim, str) and counts_graphs(self.axes, dim)
+
     def sharded(self, dims: Sequence[Dim]) -> Sharded | None:
         """The one dimension that a partition cuts; None when there is none or more than one."""
         cut = self.cut(dims)
@@ -177,3 +188,9 @@ class AxisTable:
         for name, coefficient in zip([*names, None], solution.round(9), strict=True):
             total = total + Polynomial.of(coefficient, *([name] if name else []))
         return total
+
+
+def counts_graphs(axes: Mapping[str, Axis], dim: str) -> bool:
+    """Whether an axis has its rows along the graph axis, and only closed partitions cut it."""
+    axis = axes[dim]
+    return axis.role == "graph" and axis.kind != "other"

@@ -136,6 +136,7 @@ class Call:
         rows: State | None = None,
         kernel: str = "local",
         collectives: tuple[Collective, ...] = (),
+        closed: bool | None = None,
     ) -> OpStrategy:
         """A strategy in which the inputs named in ``states`` lie so, and all others in R."""
         given: tuple[State, ...] = (
@@ -148,6 +149,7 @@ class Call:
             rows or ("R" if name not in ("O", "H") else "O" if name == "O" else "H"),
             kernel,
             collectives,
+            closed,
         )
 
 

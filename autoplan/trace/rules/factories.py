@@ -19,7 +19,7 @@ def filled(call: Call) -> Ruling:
     if len(dims) < len(wanted):
         return Ruling((Output(call.matched()),), forward, backward)
     zero = call.base in ("zeros", "new_zeros")
-    strategies = _made(call, dims) or (_zero_sum(call, dims) if zero else ())
+    strategies = (*_made(call, dims), *(_zero_sum(call, dims) if zero else ()))
     return Ruling((Output(dims),), forward, backward, strategies, reads_positions=True)
 
 
@@ -92,7 +92,7 @@ def _made(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:
 
 def _zero_sum(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:
     """Zeros on every rank add up to zeros: what rows of a shard are added to (pooling, centres of classes)."""
-    return () if call.axes.cut(dims) else (call.strategy("S", _templates(call), "S"),)
+    return () if call.axes.cut_by_all(dims) else (call.strategy("S", _templates(call), "S"),)
 
 
 def _templates(call: Call) -> dict[str, State]:

@@ -90,6 +90,9 @@ def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ru
         if need is None or len(cut) > 1 or call.sharded(chosen) is None:
             return plain
         strategies = (call.strategy("O", {source.name: need, chosen.name: "O"}, "O"),)
+        if call.axes.counts_graphs(source.dims[dim]):
+            whole: Mapping[str, State] = {source.name: "R", chosen.name: "O"}
+            strategies += (call.strategy("whole", whole, "O", rows="O"),)
     elif chosen.index is not None:
         # positions along an axis that index something else: only their global values mean it
         return plain

@@ -1,8 +1,12 @@
-"""Losses: a mean or a sum over the rows of all ranks, by the true global counts."""
+"""Losses: a mean or a sum over the rows of all ranks, by the true global counts.
+
+What the sum is divided by (a count of rows, a sum of class weights) no rank knows from its own rows alone. It is added up
+over the ranks, or, where micro-batches that never talk must know it, counted in the whole list of targets (``counted``).
+"""
 
 from __future__ import annotations
 
-from autoplan.opgraph import Collective, OpStrategy
+from autoplan.opgraph import Collective, OpStrategy, State, TensorMeta
 from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.placement import broadcast, by_rows
@@ -51,7 +55,7 @@ def negative_log_likelihood(call: Call) -> Ruling | None:
             kernel="nll_loss",
             collectives=(Collective(2, scores.dtype, forward=1, backward=1),),
         )
-    return Ruling(outputs, forward, backward, (strategy,))
+    return Ruling(outputs, forward, backward, (strategy, *_counted(call, scores, target, 2)))
 
 
 @rule("loss", *_POINTWISE)
@@ -66,7 +70,33 @@ def pointwise(call: Call) -> Ruling | None:
         forward, backward = work.elementwise(call, dims, 4.0)
         return Ruling((Output(dims),), forward, backward, by_rows(call, dims))
     forward, backward = work.reduction(call, ())
-    return Ruling((Output(()),), forward, backward, _averaged(call, reduction == _MEAN))
+    strategies = _averaged(call, reduction == _MEAN)
+    if any(strategy.collectives for strategy in strategies):
+        strategies += _counted(call, source, call.tensor("target"), 1)
+    return Ruling((Output(()),), forward, backward, strategies)
+
+
+def _counted(
+    call: Call, scores: TensorMeta, target: TensorMeta, outputs: int
+) -> tuple[OpStrategy, ...]:
+    """This rank's part of the loss, divided by what the targets of all rows say; only a closed partition has use for it."""
+    along = [tensor for tensor in call.inputs if call.axes.cut(tensor.dims)]
+    if call.get("reduction") == _NONE or {tensor.name for tensor in along} != {
+        scores.name,
+        target.name,
+    }:
+        return ()
+    states: tuple[State, ...] = ("S", "R")
+    return (
+        call.strategy(
+            "counted",
+            {scores.name: "O"},
+            states[:outputs],
+            rows="O",
+            kernel="nll_loss_counted" if outputs > 1 else "mean_loss_counted",
+            closed=True,
+        ),
+    )
 
 
 def _averaged(call: Call, mean: bool) -> tuple[OpStrategy, ...]:

@@ -20,11 +20,18 @@ class Numbers:
     Args:
         dims_of: the dimensions of a value of the program, by its name.
         axes: axes by name (live: axes found later are seen).
+        last: numbers read from tensors that are the highest position along an axis (live): ``i4`` -> the axis.
     """
 
-    def __init__(self, dims_of: Callable[[str], Dims], axes: Mapping[str, Axis]) -> None:
+    def __init__(
+        self,
+        dims_of: Callable[[str], Dims],
+        axes: Mapping[str, Axis],
+        last: Mapping[str, str] | None = None,
+    ) -> None:
         self._dims_of = dims_of
         self._axes = axes
+        self._last = {} if last is None else last
 
     def sizes(self, text: str) -> dict[str, tuple[str, tuple[Dim, ...]]]:
         """The sizes in an expression: text -> (value, the dimensions that are counted)."""
@@ -53,6 +60,8 @@ class Numbers:
                 total = total * self._rows_of(dim)
             known[f"size{index}"] = total
             text = re.sub(rf"{re.escape(name)}(?!\d)", f"size{index}", text)
+        for name, axis in self._last.items():
+            known[name] = Polynomial.of(1, axis) + -1.0
         try:
             tree = ast.parse(text, mode="eval")
         except SyntaxError:
@@ -117,6 +126,10 @@ def _walk(tree: ast.expr, known: Mapping[str, Polynomial]) -> Polynomial | None:
         return Polynomial.of(tree.value)
     if isinstance(tree, ast.Name):
         return known.get(tree.id)
+    if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "int" and len(tree.args) == 1:
+        value = _walk(tree.args[0], known)
+        whole = value is not None and all(float(c).is_integer() for c, _ in value.terms)
+        return value if whole else None
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         value = _walk(tree.operand, known)
         return None if value is None else value * -1

@@ -65,9 +65,9 @@ def by_rows(
 def linear(call: Call, *groups: Sequence[TensorMeta]) -> tuple[OpStrategy, ...]:
     """Strategies that run the call on partial sums: it is linear in each group of inputs, the others in R.
 
-    Only where no input has a cut dimension.
+    Only where no input has a dimension that every partition cuts.
     """
-    if any(call.axes.cut(tensor.dims) for tensor in call.inputs):
+    if any(call.axes.cut_by_all(tensor.dims) for tensor in call.inputs):
         return ()
     found: list[OpStrategy] = []
     for group in groups:

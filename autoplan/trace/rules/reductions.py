@@ -8,6 +8,7 @@ from autoplan.trace.rules.axes import Dim, Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.losses import counting
 from autoplan.trace.rules.placement import by_rows, linear
+from autoplan.trace.rules.reads import last_position
 from autoplan.trace.rules.registry import rule
 
 _NAMES = [
@@ -44,18 +45,36 @@ def reduced(call: Call) -> Ruling | None:
     source = call.inputs[0]
     if len(call.inputs) > 1:
         return None
+    if _is_highest_number(call):
+        return _highest_number(call)
     over = reduced_dims(call)
     if over is None:
         return None
     dims = _left(call, source.dims, over)
     outputs = tuple(Output(dims) for _ in call.shapes)
     forward, backward = work.reduction(call, dims)
-    if set(over) & set(call.axes.cut(source.dims)):
-        return Ruling(outputs, forward, backward, _over_rows(call))
-    strategies = by_rows(call, dims)
+    mixed = set(over) & set(call.axes.cut(source.dims))
+    strategies = _over_rows(call) if mixed else by_rows(call, dims)
     if call.base in ("sum", "mean") and call.get("dtype") is None and _adds(call):
         strategies += linear(call, [source])
     return Ruling(outputs, forward, backward, strategies)
+
+
+def _is_highest_number(call: Call) -> bool:
+    """Whether it is the maximum over the graph's own list of positions along the graph axis, which names the last one."""
+    source = call.inputs[0]
+    numbers = source.index is not None and call.axes.counts_graphs(source.index.axis)
+    return call.name == "aten.max.default" and source.origin == "input" and numbers
+
+
+def _highest_number(call: Call) -> Ruling:
+    """Every rank knows how many graphs there are; one that owns none has no maximum to take."""
+    source = call.inputs[0]
+    assert source.index is not None
+    forward, backward = work.reduction(call, ())
+    output = Output((), identity=last_position(source.index.axis))
+    strategy = call.strategy("O", {source.name: "O"}, "R", kernel="last_graph")
+    return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
 
 
 def reduced_dims(call: Call) -> tuple[int, ...] | None:

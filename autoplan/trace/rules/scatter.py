@@ -77,13 +77,14 @@ def _written(
     cuts = {call.sharded(tensor) for tensor in others}
     if not fits or len(cut) > 1 or None in cuts or len(cuts) > 1 or target.index is not None:
         return Ruling((output,), forward, backward)
+    if source is not None and source.index is not None:
+        # positions that are written as data would be read as local ones
+        return Ruling((output,), forward, backward, reads_positions=True)
     states: dict[str, State] = {tensor.name: "O" for tensor in (target, *others)}
-    strategy = call.strategy("O", states, "O")
-    # positions that are written as data would be read as local ones
-    positions = source is not None and source.index is not None
-    return Ruling(
-        (output,), forward, backward, () if positions else (strategy,), reads_positions=True
-    )
+    strategies: tuple[OpStrategy, ...] = (call.strategy("O", states, "O"),)
+    if call.axes.counts_graphs(target.dims[dim]):
+        strategies += _summed(call, target, index, source, "partial")
+    return Ruling((output,), forward, backward, strategies, reads_positions=True)
 
 
 def _masked(call: Call, target: TensorMeta, dim: int, mask: TensorMeta) -> tuple[OpStrategy, ...]:
@@ -100,9 +101,13 @@ def _masked(call: Call, target: TensorMeta, dim: int, mask: TensorMeta) -> tuple
 
 
 def _summed(
-    call: Call, target: TensorMeta, index: TensorMeta, source: TensorMeta | None
+    call: Call,
+    target: TensorMeta,
+    index: TensorMeta,
+    source: TensorMeta | None,
+    name: str = "O",
 ) -> tuple[OpStrategy, ...]:
-    """Rows of shards added to a target that no partition cuts (a row for each class or graph): a partial sum."""
+    """Rows of shards added to a target that the partition does not cut (a row for each class or graph): a partial sum."""
     if source is None or source.index is not None or not _adds(call):
         return ()
     others = [tensor for tensor in (index, source) if tensor.dims]
@@ -110,7 +115,7 @@ def _summed(
     if None in cuts or len(cuts) > 1:
         return ()
     states: dict[str, State] = {target.name: "S", **{tensor.name: "O" for tensor in others}}
-    return (call.strategy("O", states, "S"),)
+    return (call.strategy(name, states, "S", rows="O"),)
 
 
 def _adds(call: Call) -> bool:

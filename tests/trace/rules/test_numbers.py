@@ -60,3 +60,14 @@ def test_polynomial(numbers):
 )
 def test_guards_that_hold_for_every_graph(numbers, test, expected, always):
     assert numbers.always(test, expected) is always
+
+
+def test_the_highest_graph_number_counts_graphs():
+    table = AxisTable.of(
+        [{"node": 10, "edge": 31, "graph": 3}, {"node": 12, "edge": 40, "graph": 5}]
+    )
+    numbers = Numbers({"v1": ("graph", 16)}.__getitem__, table.axes, {"i7_0": "graph"})
+    assert numbers.dim(Expression("(int(i7_0) + 1)")) == "graph"
+    assert numbers.always("((int(i7_0) + 1) == s1_0)", True)
+    assert numbers.dim(Expression("i7_0")) is None
+    assert numbers.dim(Expression("(int(i8_0) + 1)")) is None
