@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import DRAWING, Axis, Op, OpGraph, OpStrategy, State, TensorMeta
+from autoplan.opgraph import DRAWING, FINDING, Axis, Op, OpGraph, OpStrategy, State, TensorMeta
 from autoplan.states import sharded_axis
 
 
@@ -200,16 +200,16 @@ def _named(op: Op) -> str:
 def reads(graph: OpGraph) -> dict[int, tuple[str, ...]]:
     """By op index, the tensors that an op needs where it runs, once each.
 
-    Its inputs, those that its numbers are read from, and the masks of the ``select`` axes whose rows its random draws are
-    keyed by.
+    Its inputs, those that its numbers are read from, and the masks of the ``select`` axes whose rows its kernel tells apart
+    by their keys.
     """
     inputs_of = {op.index: op.inputs for op in graph.ops}
     found: dict[int, tuple[str, ...]] = {}
     for op in graph.ops:
         read = [name for number in op.numbers for name in inputs_of[number]]
-        draws = any(strategy.kernel in DRAWING for strategy in op.strategies)
+        keyed = any(strategy.kernel in DRAWING | FINDING for strategy in op.strategies)
         axis = (
-            sharded_axis(graph.tensors[op.inputs[0]], graph.axes) if draws and op.inputs else None
+            sharded_axis(graph.tensors[op.inputs[0]], graph.axes) if keyed and op.inputs else None
         )
         masks = masks_of(graph, axis) if axis is not None else ()
         found[op.index] = tuple(dict.fromkeys((*op.inputs, *read, *masks)))
