@@ -111,7 +111,7 @@ def possible(graph: OpGraph, rng: random.Random | None) -> dict[int, str]:
         maker: dict[str, int] = {}
         chosen: dict[int, str] = {}
         for op in graph.ops:
-            offered = list(reversed(op.strategies))
+            offered = [s for s in reversed(op.strategies) if s.runs_on(closed=False)]
             if rng is not None:
                 rng.shuffle(offered)
             if op.index in whole:
