@@ -82,7 +82,7 @@ class ProcessPeers:
 
     def send(self, target: int, buffer: torch.Tensor, what: str) -> None:
         """See `Peers.send`."""
-        self._pending = [entry for entry in self._pending if not entry[0].is_completed()]
+        self._free()
         kept = buffer.to("cpu")
         try:
             work = dist.isend(kept, target)
@@ -98,6 +98,8 @@ class ProcessPeers:
             dist.recv(buffer, source)
         except RuntimeError as error:
             raise self._failure(f"receive {what} from rank {source}", error) from error
+        # what has left while this rank waited takes no memory in the pass that follows
+        self._free()
         return buffer
 
     def finish(self) -> None:
@@ -112,6 +114,10 @@ class ProcessPeers:
     def sum(self, ranks: Ranks, tensor: torch.Tensor) -> torch.Tensor:
         """See `Peers.sum`."""
         return self._groups[ranks].all_reduce(tensor)
+
+    def _free(self) -> None:
+        """Forgets buffers that have left."""
+        self._pending = [entry for entry in self._pending if not entry[0].is_completed()]
 
     def _failure(self, doing: str, error: RuntimeError) -> ExecutionError:
         return ExecutionError(f"rank {self.rank} could not {doing}: {error}", rank=self.rank)

@@ -6,25 +6,36 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch_geometric.data import Data
 from torch_geometric.nn.models import GCN
 
 from autoplan.errors import ExecutionError
 from autoplan.execute.job import Pipeline, TrainJob
+from autoplan.execute.loop import RankTrainer
 from autoplan.execute.message import Message
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.pipeline_trainer import PipelineTrainer
 from autoplan.execute.point_to_point import run_peers
 from autoplan.execute.rewrite import rank_program
 from autoplan.execute.stage_program import homes, stage_programs
-from autoplan.execute.steps import FixedSteps
+from autoplan.execute.steps import FixedSteps, sources_of
 from autoplan.execute.train import TrainResult, run_training
 from autoplan.planner.check import state_of
 from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.source import source_of
+from autoplan.planner.steps import trace_source
 from autoplan.planner.workload import StepRequest, make_workload
+from autoplan.program.communicator import LocalCommunicator
 from autoplan.stages import following, module_stages
 from autoplan.trace.schema import GraphSchema
 from tests.execute.cuts import even
-from tests.execute.test_micro_batches import components, own_rows, square_error
+from tests.execute.test_micro_batches import (
+    SIZES,
+    Counted,
+    components,
+    own_rows,
+    square_error,
+)
 from tests.execute.test_pipeline import CLASSES, FEATURES, HIDDEN
 
 OPTIMIZER = OptimizerSpec("adam", {"lr": 0.02})
@@ -236,3 +247,57 @@ def test_a_failure_ends_all_and_names_the_rank(setting):
     pipeline = replace(job.pipeline, programs=(first, replace(last, program=broken)))
     with pytest.raises(ExecutionError, match=r"rank 1.*failed: ZeroDivisionError"):
         run_training(replace(job, pipeline=pipeline), parts, workers=2, whole=whole, progress=False)
+
+
+@pytest.mark.parametrize(("stages", "replicas", "micro_batches"), [(2, 1, 2), (2, 2, 2), (3, 3, 1)])
+def test_steps_that_take_some_of_many_graphs(stages, replicas, micro_batches):
+    """The last batch of an epoch has one graph: parts, and whole replicas, have nothing to do."""
+    torch.manual_seed(1)
+    graphs = [
+        Data(
+            x=torch.randn(nodes, FEATURES, dtype=torch.float64),
+            edge_index=torch.randint(0, nodes, (2, edges)),
+            y=torch.randn(nodes, CLASSES, dtype=torch.float64),
+        )
+        for nodes, edges in SIZES
+    ]
+    source = source_of(graphs, batch_size=3)
+    model = Counted(FEATURES, HIDDEN, 2, CLASSES, dropout=0.5).double()
+    workload = trace_source(model, source, StepRequest(square_error))
+    program, opgraph = workload.traced.program, workload.opgraph
+    parameters, buffers = state_of(workload)
+    job = TrainJob(
+        rank_program(program, opgraph, {}),
+        parameters,
+        buffers,
+        OPTIMIZER,
+        epochs=2,
+        order=source.order(3),
+    )
+    alone = RankTrainer(job, *sources_of(job, source.collection, 0, 1), LocalCommunicator())
+    programs = stage_programs(
+        program, opgraph, own_rows(opgraph), even(opgraph, stages), partial_loss=True
+    )
+    pipeline = Pipeline(programs, "1f1b", micro_batches, replicas)
+    piped = replace(job, program=None, pipeline=pipeline)
+
+    def work(peers):
+        sources = sources_of(piped, source.collection, peers.rank, peers.size)
+        return stepped(PipelineTrainer(piped, *sources, peers), piped.steps)
+
+    ranks = run_peers(stages * replicas, work)
+    losses, expected, counted = stepped(alone, job.steps)
+    assert ranks[0][0] == pytest.approx(losses, rel=1e-10)
+    for _, mine, own in ranks:
+        for name, value in mine.items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-8, atol=1e-9)
+        for name, value in own.items():
+            assert torch.equal(value, counted[name])
+
+
+def stepped(trainer, steps):
+    losses = []
+    for number in range(steps):
+        trainer.start_step(number)
+        losses.append(float(trainer.whole_loss(trainer.train_step())))
+    return losses, trainer.parameters(), trainer.buffers()
