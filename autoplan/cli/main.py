@@ -12,7 +12,7 @@ from autoplan.cli.demo import demo
 from autoplan.cli.devices import devices
 from autoplan.cli.diff import diff
 from autoplan.cli.explain import explain
-from autoplan.cli.interrupt import interruptible
+from autoplan.cli.interrupt import INTERRUPTED, interruptible, leave_at_once
 from autoplan.cli.output import result, say
 from autoplan.cli.plan import plan
 from autoplan.cli.plugins import plugins
@@ -64,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; always ends in SystemExit with the command's exit code."""
     try:
         app(args=arguments, prog_name="autoplan")
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED and arguments is None:
+            leave_at_once(INTERRUPTED)
+        raise
     except AutoplanError as error:
         say(f"autoplan: {error}")
         if isinstance(error, ExecutionError) and error.worker_traceback:

@@ -42,6 +42,7 @@ import highspy
 import pulp
 
 from autoplan.search.check import Evaluation, evaluate
+from autoplan.search.interruptible import run_interruptible
 from autoplan.search.memory_rows import MIB, MemoryRows
 from autoplan.search.problem import Place, Problem
 from autoplan.search.quiet import quiet_stdout
@@ -143,7 +144,10 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]  # pulp is untyped
     def actualSolve(self, lp: Any) -> int:  # noqa: N802  (PuLP's name)
         self.createAndConfigureSolver(lp)
         self.buildSolverModel(lp)
-        lp.solverModel.run()
+        if self.mip:
+            run_interruptible(lp.solverModel)
+        else:
+            lp.solverModel.run()
         return 0
 
 
