@@ -1,7 +1,10 @@
 """The shared cases (real bug reports with the right answer) through the public surface."""
 
 import importlib.util
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +12,7 @@ import pytest
 import torch
 
 import autoplan
+from autoplan.errors import InfeasibleError
 
 CASES = Path(
     os.environ.get("AUTOPLAN_CASES", Path(__file__).parents[2].parent / "shared" / "cases")
@@ -92,6 +96,76 @@ def test_h09_tied_weights(strategy: str) -> None:
         },
         h09.reference(),
     )
+
+
+@pytest.mark.parametrize("strategy", ["auto", "single", "data"])
+def test_h12_nothing_fits(strategy: str) -> None:
+    h12 = case("h12")
+    b = h12.build()
+    observed = {"error": None, "plan": None}
+    try:
+        observed["plan"] = autoplan.optimize(
+            b["model"], b["graph"], b["devices"], strategy=strategy
+        )
+    except InfeasibleError as error:
+        observed["error"] = error
+    h12.check(observed, h12.reference())
+
+
+H14 = """
+import importlib.util, io, json, logging, sys
+spec = importlib.util.spec_from_file_location("h14", sys.argv[1])
+h14 = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(h14)
+h14.install()
+import autoplan
+from autoplan.plugins import registry
+b = h14.build()
+b["model"](*b["args"])
+error = None
+try:
+    autoplan.optimize(b["model"], b["graph"], b["devices"])
+except Exception as caught:
+    error = caught
+print(json.dumps({"error": error and str(error)}), flush=True)
+if error is None:
+    loaded = [p.distribution for p in registry().plugins if not p.error]
+    reports = [f"{p.distribution} ({p.name}): {p.error}" for p in registry().failed]
+    h14.check({"error": None, "loaded": loaded, "reports": reports}, h14.reference())
+    print(json.dumps({"loaded": loaded}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("strict", ["0", "1"])
+def test_h14_broken_plugins(strict: str) -> None:
+    h14 = case("h14")
+    environment = {
+        **os.environ,
+        "AUTOPLAN_PLUGIN_GROUP": "autoplan",
+        "AUTOPLAN_STRICT_PLUGINS": strict,
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", H14, str(h14.__file__)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told, *loaded = [json.loads(line) for line in done.stdout.splitlines()]
+    if strict == "1":
+        for text in (
+            "bbb-bad-hook",
+            "driver 9.1 too old",
+        ):  # the first by the name of its entry point
+            assert text in told["error"]
+        return
+    # what the user is told on stderr must do as well as what `autoplan plugins` lists
+    observed = {"error": told["error"], "reports": [done.stderr], **loaded[0]}
+    h14.check(observed, None)
+    for text in ("libzig.so.4", "driver 9.1 too old"):
+        assert done.stderr.count(text) == 1, done.stderr
 
 
 @pytest.mark.parametrize("train", [False, True])
