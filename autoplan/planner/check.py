@@ -12,10 +12,13 @@ from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, TraceError
 from autoplan.execute.difference import Difference, first_difference
-from autoplan.partition.halo import IntArray, build_shards
-from autoplan.planner.measured import edge_arrays, list_arrays
+from autoplan.opgraph import GRAPH, NODE
+from autoplan.partition.closed import ClosedOwner, units_of
+from autoplan.partition.halo import IntArray
+from autoplan.planner.measured import batch_array, edge_arrays, shards_of
 from autoplan.planner.workload import Workload, cast, make_workload
-from autoplan.trace.sampling import draw_samples
+from autoplan.trace.sampling import GraphSample, draw_samples
+from autoplan.trace.schema import GraphSchema
 
 _RANKS = (2, 3)
 _TOLERANCE = 1e-9
@@ -46,11 +49,12 @@ class Checker:
         self._model, self._graph, self._workload = model, graph, workload
         self._double: Workload | None = None
 
-    def check(self, choices: Mapping[int, str]) -> Mismatch | None:
+    def check(self, choices: Mapping[int, str], *, closed: bool = False) -> Mismatch | None:
         """Runs two and three ranks on unequal shards of a sample and compares outputs, gradients and buffers with one rank.
 
         Args:
             choices: op index -> strategy.
+            closed: the shards are whole graphs or components, and the last of three ranks owns nothing.
         """
         try:
             double = self._traced_in_double()
@@ -69,12 +73,8 @@ class Checker:
         }
         parameters, buffers = state_of(double)
         for ranks in _RANKS:
-            shards = build_shards(
-                uneven_owner(sample.rows["node"], ranks),
-                edge_arrays(schema, tensors),
-                list_arrays(schema, tensors),
-                parts=ranks,
-            )
+            owner = _owner_of(sample, schema, tensors, ranks, closed=closed)
+            shards = shards_of(owner, schema, tensors, ranks, rows=sample.rows)
             try:
                 difference = first_difference(
                     program,
@@ -139,6 +139,26 @@ def uneven_owner(nodes: int, ranks: int) -> IntArray:
     generator = np.random.default_rng(ranks)
     shares = 1.0 / np.arange(1, ranks + 1) ** 1.5
     return generator.choice(ranks, size=nodes, p=shares / shares.sum()).astype(np.int64)
+
+
+def _owner_of(
+    sample: GraphSample,
+    schema: GraphSchema,
+    tensors: Mapping[str, torch.Tensor],
+    ranks: int,
+    *,
+    closed: bool,
+) -> IntArray | ClosedOwner:
+    """Who owns what of a sample: anything, or whole units."""
+    nodes = sample.rows[NODE]
+    if not closed:
+        return uneven_owner(nodes, ranks)
+    batch = batch_array(schema, tensors)
+    units = units_of(nodes, edge_arrays(schema, tensors), batch, sample.rows.get(GRAPH, 0))
+    of_unit = uneven_owner(units.count, min(ranks, 2))
+    of_unit[:1], of_unit[1:2] = 0, 1
+    graphs = None if units.graph_of is None else of_unit[units.graph_of]
+    return ClosedOwner(of_unit[units.of], graphs, ranks)
 
 
 def _blamed(

@@ -117,13 +117,15 @@ def choose(
 
 def _first_mismatch(checker: Checker, candidates: Sequence[Candidate]) -> Mismatch | None:
     """Candidates often agree in their choices; each set of choices is run once."""
-    seen: list[Mapping[int, str]] = []
+    seen: list[tuple[Mapping[int, str], bool]] = []
     for candidate in candidates:
         choices = candidate.choices
-        if choices is None or choices in seen or all(name == "R" for name in choices.values()):
+        if choices is None or all(name == "R" for name in choices.values()):
             continue
-        seen.append(choices)
-        mismatch = checker.check(choices)
+        if (choices, candidate.closed) in seen:
+            continue
+        seen.append((choices, candidate.closed))
+        mismatch = checker.check(choices, closed=candidate.closed)
         if mismatch is not None:
             return mismatch
     return None

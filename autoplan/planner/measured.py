@@ -158,18 +158,23 @@ def shards_of(
     schema: GraphSchema,
     tensors: Mapping[str, torch.Tensor],
     parts: int,
+    rows: Mapping[str, int] | None = None,
 ) -> tuple[Shard, ...]:
     """Cuts a graph's tensors into one shard per rank.
 
     Args:
         owner: [N] the rank that owns each node, or a closed partition.
-        schema: the graph's.
+        schema: of the graph.
         tensors: by attribute.
         parts: number of ranks; they may own nothing.
+        rows: of every axis, where it is another graph of the schema than the one it was made of (a sample).
     """
     edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
     if not isinstance(owner, ClosedOwner):
-        return build_shards(owner, edges, listed, parts=parts, graphs=graph_count(schema))
+        graphs = (schema.rows if rows is None else rows).get(GRAPH, 0)
+        return build_shards(
+            owner, edges, listed, parts=parts, graphs=graphs if graph_count(schema) else 0
+        )
     return build_shards(
         owner.nodes, edges, listed, parts=parts, closed=True, graph_owner=owner.graphs
     )
