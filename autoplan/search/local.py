@@ -102,12 +102,19 @@ def _usable(
 
 
 def _offered(graph: OpGraph, op: Op) -> tuple[OpStrategy, ...]:
-    """The op's strategies; of heavy work on rows only those that share it out."""
-    if op.forward.kind not in HEAVY or not any(
-        _has_rows(graph, n) for n in (*op.inputs, *op.outputs)
-    ):
-        return op.strategies
-    return tuple(strategy for strategy in op.strategies if strategy.rows != "R")
+    """The op's strategies on closed partitions; of heavy work on rows only those that share it out."""
+    offered = tuple(strategy for strategy in op.strategies if strategy.runs_on(closed=True))
+    on_rows = any(_has_rows(graph, n) for n in (*op.inputs, *op.outputs))
+    if op.forward.kind not in HEAVY or not on_rows or _picks_labels(graph, op):
+        return offered
+    return tuple(strategy for strategy in offered if strategy.rows != "R")
+
+
+def _picks_labels(graph: OpGraph, op: Op) -> bool:
+    """Whether it picks entries of a list or rows of an attribute (``y[mask]``): every part can afford to do it for all."""
+    read = [graph.tensors[name] for name in op.inputs if name in graph.tensors]
+    light = all(len(tensor.dims) < 2 or tensor.origin == "input" for tensor in read)
+    return op.forward.kind == "gather" and not op.differentiates and light
 
 
 def _rank(strategy: OpStrategy) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from autoplan.execute.rewrite import rank_program
 from autoplan.planner.check import state_of
 from autoplan.planner.measured import shards_of
 from autoplan.planner.workload import Workload, cast
+from autoplan.search.local import NotLocal, local_strategies
 from tests.closed import (
     WIDTH,
     Classifier,
@@ -159,6 +160,28 @@ def test_losses(name: str) -> None:
     assert not whole_ops(workload, choices)
     loss = workload.opgraph.outputs[0]
     assert collectives(workload, choices) == [(loss, "all_reduce")]
+
+
+@pytest.mark.parametrize("name", ["gin_add", "gat_max", "virtual_node"])
+@pytest.mark.parametrize("loss", [None, "weighted", "labelled"])
+def test_micro_batches_need_nothing_of_each_other(name: str, loss: str | None) -> None:
+    torch.manual_seed(0)
+    batch = batch_of()
+    batch.y[:3] = torch.tensor([0, 1, 2])
+    workload = traced(MODELS[name](), batch, LOSSES[loss] if loss else None)
+    found = local_strategies(workload.opgraph, {})
+    choices = {op: strategy.name for op, strategy in found.items()}
+
+    assert difference_on(workload, choices, batch, 4, empty=True) is None
+    assert collectives(workload, choices) == [(workload.opgraph.outputs[0], "all_reduce")]
+    assert not whole_ops(workload, choices)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_batch_norm_has_no_micro_batches(name: str) -> None:
+    workload = traced(NORMALISED[name](), batch_of())
+    with pytest.raises(NotLocal, match="batch_norm"):
+        local_strategies(workload.opgraph, {})
 
 
 @pytest.mark.parametrize("name", NORMALISED)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, global_add_pool, global_mean_pool
 
 from autoplan.cluster import parse_cluster
 from autoplan.opgraph import OpGraph, OpStrategy
@@ -14,6 +14,7 @@ from autoplan.planner.check import Checker, uneven_owner
 from autoplan.planner.choose import choose
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import StepRequest, Workload, make_workload
+from tests.closed import Classifier, batch_of, gin, owned_choices
 from tests.integration.graphs import awkward_graph
 
 
@@ -94,3 +95,37 @@ def test_shards_of_the_check_are_uneven() -> None:
     counts = torch.tensor(uneven_owner(131, 3)).bincount(minlength=3)
 
     assert counts[0] > counts[1] > counts[2] > 0
+
+
+def test_closed_partitions_are_checked_on_whole_graphs() -> None:
+    torch.manual_seed(0)
+    model, batch = Classifier(gin, global_mean_pool), batch_of()
+    workload = make_workload(model, batch, StepRequest())
+    choices = owned_choices(workload.opgraph)
+    checker = Checker(model, batch, workload)
+
+    assert checker.check(choices, closed=True) is None
+    mismatch = checker.check(choices)
+    assert mismatch is not None
+    assert "written for a partition that is closed" in str(mismatch)
+
+
+def test_a_strategy_with_wrong_numbers_of_graphs_is_found() -> None:
+    """A readout that is right where graphs are numbered as a whole is wrong on parts."""
+    torch.manual_seed(0)
+    model, batch = Classifier(gin, global_add_pool), batch_of()
+    workload = make_workload(model, batch, StepRequest())
+    partial = [op for op in workload.opgraph.ops if any(s.name == "partial" for s in op.strategies)]
+    (pool,) = partial
+    forged = tuple(replace(s, closed=None) for s in pool.strategies)
+    ops = tuple(replace(op, strategies=forged) if op is pool else op for op in workload.opgraph.ops)
+    workload = replace(workload, opgraph=replace(workload.opgraph, ops=ops))
+    choices = owned_choices(workload.opgraph) | {pool.index: "partial"}
+    zeros = next(op for op in workload.opgraph.ops if pool.inputs[0] in op.outputs)
+    after = [op.index for op in workload.opgraph.ops if op.index > pool.index]
+    choices |= dict.fromkeys(after, "R") | {zeros.index: "S"}
+
+    mismatch = Checker(model, batch, workload).check(choices, closed=True)
+
+    assert mismatch is not None
+    assert pool.index in mismatch.denied
