@@ -136,6 +136,7 @@ class StagePlan:
         parameters, buffers, attributes: the model's own names of what every rank of the stage holds; attributes are
             plain tensors that are neither.
         memory: one sheet per rank.
+        busy_seconds: predicted time of one step in which a rank of the stage computes or sends, mean over its ranks.
     """
 
     devices: tuple[int, ...]
@@ -147,6 +148,7 @@ class StagePlan:
     attributes: tuple[str, ...]
     memory: tuple[MemorySheet, ...]
     sends: tuple[PlannedTransfer, ...] = ()
+    busy_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +325,13 @@ def _inconsistency(plan: PlanData) -> str | None:
         for transition in stage.transitions:
             by_rank[f"{transition.tensor}'s forward_bytes"] = len(transition.forward_bytes)
             by_rank[f"{transition.tensor}'s backward_bytes"] = len(transition.backward_bytes)
+        for transfer in stage.sends:
+            if transfer.target not in range(position + 1, len(plan.stages)):
+                return f"stage {position} sends {transfer.tensor} to stage {transfer.target}"
+            by_rank[f"{transfer.tensor}'s forward_bytes"] = len(transfer.forward_bytes)
+            by_rank[f"{transfer.tensor}'s backward_bytes"] = len(transfer.backward_bytes)
+        if plan.pipeline is not None:
+            by_rank["the pipeline's replicas"] = plan.pipeline.replicas
         for name, number in by_rank.items():
             if number != len(stage.devices):
                 return f"{name} of stage {position} has {number} entries for {len(stage.devices)} devices"

@@ -8,7 +8,7 @@ import pytest
 
 from autoplan.errors import PlanError
 from autoplan.plan import PlanData
-from tests.report.plans import data_plan, single_plan
+from tests.report.plans import data_plan, pipeline_plan, single_plan
 
 
 @pytest.mark.parametrize("plan", [data_plan(), single_plan()])
@@ -71,3 +71,22 @@ def test_lists_by_rank_must_have_an_entry_a_rank() -> None:
     for message, change in spoiled.items():
         with pytest.raises(PlanError, match=message):
             PlanData.from_json(dataclasses.replace(plan, **change).to_json())
+
+
+def test_sends_have_an_entry_a_rank_and_a_later_stage() -> None:
+    plan = pipeline_plan(2, 2)
+    assert PlanData.from_json(plan.to_json()) == plan
+    first = plan.stages[0]
+    short = dataclasses.replace(first.sends[0], forward_bytes=(1,))
+    backwards = dataclasses.replace(first.sends[0], target=0)
+    for send, said in (
+        (short, "v7's forward_bytes of stage 0"),
+        (backwards, "sends v7 to stage 0"),
+    ):
+        stage = dataclasses.replace(first, sends=(send,))
+        broken = dataclasses.replace(plan, stages=(stage, plan.stages[1]))
+        with pytest.raises(PlanError, match=said):
+            PlanData.from_json(broken.to_json())
+    alone = dataclasses.replace(plan.pipeline, replicas=1)
+    with pytest.raises(PlanError, match="replicas of stage 0 has 1 entries for 2 devices"):
+        PlanData.from_json(dataclasses.replace(plan, pipeline=alone).to_json())

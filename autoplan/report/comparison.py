@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from autoplan.plan import MemorySheet, PlanData
 from autoplan.report.parts import states_by_module
+from autoplan.report.stages import layers
 from autoplan.report.units import count
 
 Subject = Literal[
@@ -18,6 +19,7 @@ Subject = Literal[
     "devices",
     "predicted",
     "partition",
+    "stages",
     "candidates",
     "memory",
     "communication",
@@ -101,6 +103,7 @@ def _facts(plan: PlanData) -> Iterator[Fact]:
     yield from _devices(plan)
     yield from _prediction(plan)
     yield from _partition(plan)
+    yield from _stages(plan)
     yield from _candidates(plan)
     yield from _memory(plan)
     yield from _communication(plan)
@@ -161,6 +164,22 @@ def _partition(plan: PlanData) -> Iterator[Fact]:
     yield Fact("partition", "most edges owned", max(cut.owned_edges, default=0))
 
 
+def _stages(plan: PlanData) -> Iterator[Fact]:
+    """How stages work together, and what each has; nothing where there is one group of devices."""
+    use = plan.pipeline
+    if use is None:
+        return
+    yield Fact("stages", "stages", len(plan.stages))
+    yield Fact("stages", "schedule", use.schedule)
+    yield Fact("stages", "micro-batches of a replica", use.micro_batches)
+    yield Fact("stages", "replicas", use.replicas)
+    yield Fact("stages", "share of the step that a device waits", use.bubble)
+    for position, (stage, words) in enumerate(zip(plan.stages, layers(plan.stages), strict=True)):
+        yield Fact("stages", f"stage {position}: layers", words)
+        yield Fact("stages", f"stage {position}: ops", len(stage.choices))
+        yield Fact("stages", f"stage {position}: busy", stage.busy_seconds, "seconds")
+
+
 def _candidates(plan: PlanData) -> Iterator[Fact]:
     for candidate in plan.alternatives:
         name = candidate.name
@@ -188,6 +207,10 @@ def _communication(plan: PlanData) -> Iterator[Fact]:
                 f"{moved.made_by or moved.tensor}: {moved.exchange} {moved.source}→{moved.target}"
             )
             sent[name] += sum(moved.forward_bytes) + sum(moved.backward_bytes)
+    for position, stage in enumerate(plan.stages):
+        for transfer in stage.sends:
+            name = f"{transfer.made_by or transfer.tensor}: stage {position} to {transfer.target}"
+            sent[name] += sum(transfer.forward_bytes) + sum(transfer.backward_bytes)
     for name, total in sent.items():
         yield Fact("communication", name, total, "bytes")
 

@@ -26,6 +26,7 @@ _TITLES: Mapping[Subject, str] = {
     "devices": "Devices",
     "predicted": "Predicted step",
     "partition": "Partition",
+    "stages": "Stages",
     "candidates": "Candidates",
     "memory": "Memory, most of a device",
     "communication": "Communication per step, payload sent by all devices",

@@ -7,14 +7,17 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from autoplan.plan import PlanData, StagePlan
+from autoplan.report.stages import stages_document
 
-Part = Literal["candidates", "memory", "communication", "states"]
+Part = Literal["candidates", "stages", "memory", "communication", "states"]
 
 
 def part_document(plan: PlanData, part: Part) -> dict[str, Any]:
     """One part of a plan under its own name."""
     if part == "candidates":
         return {part: [asdict(alternative) for alternative in plan.alternatives]}
+    if part == "stages":
+        return stages_document(plan)
     if part == "memory":
         return {part: memory(plan)}
     if part == "communication":
@@ -38,13 +41,23 @@ def memory(plan: PlanData) -> list[dict[str, Any]]:
 
 
 def communication(plan: PlanData) -> dict[str, Any]:
-    """Payload sent per rank in one step, and the transitions that are part of it."""
+    """Payload sent per rank in one step, and the transitions and sends between stages that are part of it."""
     return {
         "bytes_per_rank": list(plan.predicted.communication_bytes),
         "transitions": [
             {"stage": position, "ranks": list(stage.devices), **asdict(transition)}
             for position, stage in enumerate(plan.stages)
             for transition in stage.transitions
+        ],
+        "sends": [
+            {
+                "stage": position,
+                "ranks": list(stage.devices),
+                "target_ranks": list(plan.stages[transfer.target].devices),
+                **asdict(transfer),
+            }
+            for position, stage in enumerate(plan.stages)
+            for transfer in stage.sends
         ],
     }
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoplan.plan import Alternative, MemorySheet, PartitionUse, PlanData
+from autoplan.plan import (
+    Alternative,
+    MemorySheet,
+    PartitionUse,
+    PlanData,
+    PlannedTransfer,
+    StagePlan,
+)
 from autoplan.report.units import count, percent, seconds, size
 
 RANKS_SHOWN = 6
@@ -81,7 +89,12 @@ def memory(plan: PlanData) -> RenderableType:
     """What fills each device, one row a kind, with the capacity it must fit."""
     columns = _rank_columns(plan)
     table = plain_table("", *columns, numbers=columns)
-    sheets = [sheet for stage in plan.stages for sheet in stage.memory]
+    placed = {
+        rank: sheet
+        for stage in plan.stages
+        for rank, sheet in zip(stage.devices, stage.memory, strict=True)
+    }
+    sheets = [placed[rank] for rank in sorted(placed)]
     for name, of in _SHEET:
         if name == "peak":
             table.add_section()
@@ -95,61 +108,92 @@ def memory(plan: PlanData) -> RenderableType:
 
 
 def communication(plan: PlanData) -> Table:
-    """Each transition's payload, forward and backward, and what is left: gradients and reductions inside ops."""
+    """What is sent between states and between stages, forward and backward, and what is left: gradients and what ops add up."""
     columns = _rank_columns(plan)
     table = plain_table("tensor", "exchange", *columns, numbers=columns)
     rest = [float(total) for total in plan.predicted.communication_bytes]
-    for stage in plan.stages:
-        for transition in stage.transitions:
-            what = f"{transition.exchange} {transition.source}→{transition.target}"
-            for direction, values in (
-                ("forward", transition.forward_bytes),
-                ("backward", transition.backward_bytes),
-            ):
-                if not any(values):
-                    continue
-                table.add_row(
-                    transition.made_by or transition.tensor,
-                    f"{what}, {direction}",
-                    *_by_rank(values, size),
-                )
-                for rank, value in zip(stage.devices, values, strict=True):
-                    rest[rank] -= value
+    for what, exchange, ranks, values in _payloads(plan):
+        if not any(values):
+            continue
+        sent = [0.0] * len(rest)
+        for rank, value in zip(ranks, values, strict=True):
+            sent[rank] += value
+            rest[rank] -= value
+        table.add_row(what, exchange, *_by_rank(sent, size))
+    # a loss that is summed inside an op, and the headers of messages, are not listed by themselves
     table.add_row("parameters", "gradients, and reductions inside ops", *_by_rank(rest, size))
     table.add_section()
     table.add_row("", "all", *_by_rank(plan.predicted.communication_bytes, size))
     return table
 
 
+def _payloads(
+    plan: PlanData,
+) -> Iterator[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
+    """(tensor, exchange, ranks that send, bytes of each) of every transition and transfer, in each direction."""
+    for stage in plan.stages:
+        for step in stage.transitions:
+            what = f"{step.exchange} {step.source}→{step.target}"
+            name = step.made_by or step.tensor
+            yield name, f"{what}, forward", stage.devices, step.forward_bytes
+            yield name, f"{what}, backward", stage.devices, step.backward_bytes
+    for position, stage in enumerate(plan.stages):
+        for target, what, forward, backward in by_target(stage):
+            yield what, f"stage {position} to {target}", stage.devices, forward
+            back = plan.stages[target].devices
+            yield what, f"gradient, stage {target} to {position}", back, backward
+
+
+def by_target(stage: StagePlan) -> list[tuple[int, str, tuple[int, ...], tuple[int, ...]]]:
+    """What a stage sends: target, what made it, bytes of each of its ranks, and of each rank of the target back."""
+
+    def key(transfer: PlannedTransfer) -> tuple[int, str]:
+        return transfer.target, transfer.made_by or transfer.tensor
+
+    found = []
+    for (target, what), group in groupby(sorted(stage.sends, key=key), key=key):
+        same = list(group)
+        forward = _sums([transfer.forward_bytes for transfer in same])
+        found.append((target, what, forward, _sums([t.backward_bytes for t in same])))
+    return found
+
+
+def _sums(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*rows, strict=True)))
+
+
 def partition(use: PartitionUse) -> RenderableType:
-    """Owned nodes, edges and halo of every rank, and the edges that cross."""
+    """Owned nodes, edges and halo of every part, and the edges that cross."""
+    closed = use.method == "closed"
     edges = sum(use.owned_edges)
     share = use.cut_edges / edges if edges else 0.0
-    summary = Text(
-        f"{use.method}, {count(use.parts, 'part')}, seed {use.seed}: "
+    summary = (
+        f"{count(use.parts, 'part')} of whole graphs: none of {count(edges, 'edge')} crosses"
+        if closed
+        else f"{use.method}, {count(use.parts, 'part')}, seed {use.seed}: "
         f"{use.cut_edges:,} of {count(edges, 'edge')} cross ({percent(share)})"
     )
     many = use.parts > RANKS_SHOWN
-    columns = ["least", "mean", "most"] if many else [f"rank {r}" for r in range(use.parts)]
+    what = "part" if closed else "rank"
+    columns = ["least", "mean", "most"] if many else [f"{what} {r}" for r in range(use.parts)]
     table = plain_table("", *columns, numbers=columns)
-    rows = (
-        ("nodes owned", use.owned_nodes),
-        ("edges owned", use.owned_edges),
-        ("halo nodes", use.halo_nodes),
-    )
+    rows = [("nodes owned", use.owned_nodes), ("edges owned", use.owned_edges)]
+    if not closed:
+        rows.append(("halo nodes", use.halo_nodes))
     for name, values in rows:
         table.add_row(name, *_by_rank(values, lambda value: f"{value:,.0f}"))
-    return Group(summary, table)
+    return Group(Text(summary), table)
 
 
 def states(plan: PlanData) -> RenderableType:
     """In which state each module's ops run."""
     tables: list[RenderableType] = []
+    whole = all(choice.strategy == "R" for stage in plan.stages for choice in stage.choices)
+    if whole and all(len(stage.devices) == 1 for stage in plan.stages):
+        number = count(sum(len(stage.choices) for stage in plan.stages), "op")
+        holds = "one device holds everything" if len(plan.stages) == 1 else "nothing is cut"
+        return Text(f"{holds}: all {number} in R")
     for position, stage in enumerate(plan.stages):
-        if len(stage.devices) == 1:
-            text = f"one device holds everything: all {count(len(stage.choices), 'op')} in R"
-            tables.append(Text(text))
-            continue
         paths = {choice.module for choice in stage.choices}
         short = len(paths) > MODULES_SHOWN
         ops: dict[str, Counter[str]] = {}
@@ -163,6 +207,5 @@ def states(plan: PlanData) -> RenderableType:
         if len(plan.stages) > 1:
             tables.append(Text(f"stage {position}, ranks {', '.join(map(str, stage.devices))}"))
         tables.append(table)
-    if any(len(stage.devices) > 1 for stage in plan.stages):
-        tables.append(Text("O: owned rows; H: owned and halo rows; R: everything; S: partial sums"))
+    tables.append(Text("O: owned rows; H: owned and halo rows; R: everything; S: partial sums"))
     return Group(*tables)

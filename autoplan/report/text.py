@@ -12,6 +12,7 @@ from rich.text import Text
 from autoplan.plan import Alternative, PlanData
 from autoplan.report import tables
 from autoplan.report.parts import Part
+from autoplan.report.stages import stages
 from autoplan.report.units import count, percent, seconds, seconds_range, size
 
 WIDTH = 100
@@ -23,8 +24,10 @@ def explain(plan: PlanData) -> str:
         ("Plan", _lines(headline(plan), *reasons(plan))),
         _section(plan, "candidates"),
         ("Predicted step", _lines(*prediction(plan))),
-        _section(plan, "memory"),
     ]
+    if plan.pipeline is not None:
+        sections.append(_section(plan, "stages"))
+    sections.append(_section(plan, "memory"))
     if len(plan.devices) > 1:
         sections.append(_section(plan, "communication"))
     if plan.partition is not None:
@@ -44,6 +47,8 @@ def explain_part(plan: PlanData, part: Part) -> str:
 def _section(plan: PlanData, part: Part) -> tuple[str, RenderableType]:
     if part == "candidates":
         return "Candidates", tables.candidates(plan.alternatives)
+    if part == "stages":
+        return "Stages", stages(plan)
     if part == "memory":
         return "Memory per device, at its peak", tables.memory(plan)
     if part == "communication":
@@ -86,8 +91,13 @@ def headline(plan: PlanData) -> str:
     given = max([used, *(alternative.devices for alternative in plan.alternatives)])
     devices = count(used, "device") if used == given else f"{used} of {count(given, 'device')}"
     where = f"{devices} ({plan.devices_text})"
+    # what is cut into stages has no bound on all its cuts
+    unproven = any(
+        a.step_seconds is not None and a.lower_bound_seconds is None for a in plan.alternatives
+    )
+    among = ", stages aside" if unproven and plan.pipeline is None else ""
     sure = {
-        "optimal": "proven optimal for these prices",
+        "optimal": f"proven optimal for these prices{among}",
         "feasible": f"at most {percent(plan.gap)} from the best",
         "heuristic": "found by a heuristic, without a bound",
     }[plan.status]

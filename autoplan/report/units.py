@@ -62,6 +62,6 @@ def size_range(value: Range) -> str:
     return f"{size(value.value)} ({size(value.low)} to {size(value.high)})"
 
 
-def count(number: int, noun: str) -> str:
-    """``1 device``, ``2 devices``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 device``, ``2 devices``; a plural that is not formed by an s is given."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -35,7 +35,7 @@ def stage_plans(
         buffers: likewise.
         attributes: likewise, plain tensors that are neither.
     """
-    if candidate.choices is None:
+    if candidate.choices is None or candidate.prediction is None:
         raise ValueError(f"'{candidate.name}' was rejected: {candidate.reason}")
     flow = graph.to_networkx()
     choices = {
@@ -59,6 +59,7 @@ def stage_plans(
                 buffers=tuple(buffers),
                 attributes=tuple(attributes),
                 memory=candidate.memory,
+                busy_seconds=candidate.prediction.step_seconds.value,
             ),
         )
     count = len(candidate.stages)
@@ -73,6 +74,7 @@ def stage_plans(
             attributes=_read(part, attributes),
             memory=part.memory,
             sends=part.sends,
+            busy_seconds=part.busy_seconds,
         )
         for number, part in enumerate(candidate.stages)
     )

@@ -54,7 +54,7 @@ class StagePart:
     Attributes:
         ops: indices, in program order. transitions, inputs, sends: as in `autoplan.plan.StagePlan`.
         sources: of the parameters, buffers and other tensors of the model that its ops read, by their names in the step.
-        memory: one sheet per rank of the stage (replica).
+        memory: one sheet per rank of the stage (replica). busy_seconds: as in the plan.
     """
 
     ops: tuple[int, ...]
@@ -63,6 +63,7 @@ class StagePart:
     sends: tuple[PlannedTransfer, ...]
     sources: tuple[str, ...]
     memory: tuple[MemorySheet, ...]
+    busy_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

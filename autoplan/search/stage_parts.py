@@ -10,13 +10,19 @@ from autoplan.search.local import local_transitions
 from autoplan.search.result import StagePart
 from autoplan.search.stage_price import StagedPlan
 from autoplan.search.stage_setting import StagedProgram
+from autoplan.simulate_stages import PipelineRun
 from autoplan.stages import Crossing
 from autoplan.states import way
 
 
-def stage_parts(plan: StagedPlan, sheets: Sequence[MemorySheet]) -> tuple[StagePart, ...]:
-    """What a plan says of each stage."""
+def stage_parts(
+    plan: StagedPlan, sheets: Sequence[MemorySheet], run: PipelineRun
+) -> tuple[StagePart, ...]:
+    """What a plan says of each stage; ``run`` is its step as simulated."""
     layout = plan.layout
+    busy = [0.0] * layout.stages
+    for entry in run.entries:
+        busy[entry.rank % layout.stages] += entry.seconds / layout.replicas
     crossing = plan.crossings
     makers = made_by(plan.program)
     found = []
@@ -31,6 +37,7 @@ def stage_parts(plan: StagedPlan, sheets: Sequence[MemorySheet]) -> tuple[StageP
                 sends=tuple(sends),
                 sources=plan.sources(stage),
                 memory=tuple(sheets[rank] for rank in ranks),
+                busy_seconds=busy[stage],
             )
         )
     return tuple(found)

@@ -211,7 +211,7 @@ class _Search:
         if any(s.capacity is not None and s.peak > s.capacity * room * (1 + 1e-6) for s in sheets):
             return None
         prediction, run = predict_pipeline(costs, sheets, plan.payload(costs))
-        parts = stage_parts(plan, sheets)
+        parts = stage_parts(plan, sheets, run)
         return Candidate(
             name,
             strategy,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoplan.clusteruse import ClusterUse, DeviceRun, LinkUse, ProfileUse
 from autoplan.plan import (
     PLAN_VERSION,
@@ -11,7 +13,9 @@ from autoplan.plan import (
     MemorySheet,
     OpChoice,
     PartitionUse,
+    PipelineUse,
     PlanData,
+    PlannedTransfer,
     PlannedTransition,
     Prediction,
     Range,
@@ -108,6 +112,56 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         unknown_ops=("aten.foo.default",),
         notes=("peak memory counts tensors, not the interpreter",),
         fingerprints=Fingerprints("a1", "b2", "s2", "c3"),
+    )
+
+
+def pipeline_plan(replicas: int = 1, micro_batches: int = 4) -> PlanData:
+    """Two stages; the second has the end of the third layer, and its gradient goes back."""
+    first, second = range(0, 2 * replicas, 2), range(1, 2 * replicas, 2)
+    state = "R" if replicas * micro_batches == 1 else "O"
+    send = PlannedTransfer(
+        "v7", "aten.relu in forward", state, 1, (2 * KIB,) * replicas, (KIB,) * replicas
+    )
+
+    def stage(number: int, ranks: range, modules: tuple[str, ...]) -> StagePlan:
+        return StagePlan(
+            devices=tuple(ranks),
+            choices=tuple(
+                OpChoice(10 * number + i, "aten.mm.default", module, state)
+                for i, module in enumerate(modules)
+            ),
+            transitions=(),
+            inputs=(("edge_index", state),),
+            parameters=(f"convs.{number}.lin.weight",),
+            buffers=(),
+            attributes=(),
+            memory=tuple(sheet(number + 1) for _ in ranks),
+            sends=() if number else (send,),
+            busy_seconds=1e-3 * (number + 1),
+        )
+
+    family = "hybrid" if replicas > 1 else "pipeline" if micro_batches > 1 else "model"
+    ranks = 2 * replicas
+    parts = replicas * micro_batches
+    base = data_plan(ranks=ranks)
+    return replace(
+        base,
+        strategy=family,
+        partition=PartitionUse("closed", parts, 0, 0, (90,) * parts, (0,) * parts, (450,) * parts)
+        if parts > 1
+        else None,
+        pipeline=PipelineUse("1f1b", micro_batches, replicas, 0.25),
+        stages=(
+            stage(0, first, ("convs.0.lin", "convs.1.lin", "convs.2.lin")),
+            stage(1, second, ("convs.2.aggr", "head")),
+        ),
+        predicted=replace(base.predicted, communication_bytes=(2 * KIB, KIB) * replicas),
+        alternatives=(
+            Alternative("single", "single", 1, 4e-3, 300 * KIB, 4e-3, None),
+            Alternative(
+                f"{family} of 2 stages", family, ranks, 2.5e-3, 200 * KIB, None, None, True
+            ),
+        ),
     )
 
 
