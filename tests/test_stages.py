@@ -70,6 +70,19 @@ def test_running_statistics_that_are_used_twice():
     assert counts[0].index not in group_of(graph, first)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_sparse_tensors_stay_where_they_are_made():
+    def between(h, edge_index):
+        ones = torch.ones(edge_index.size(1))
+        adjacency = torch.sparse_coo_tensor(edge_index, ones, (h.size(0), h.size(0)))
+        return torch.sparse.mm(adjacency, h)
+
+    graph = described(Convolutions(GCNConv, between))
+    made = [op for op in graph.ops if "sparse" in op.name]
+    assert len(made) == 2
+    assert made[1].index in group_of(graph, made[0])
+
+
 def test_groups_are_disjoint_and_in_order():
     groups = together(described(Convolutions(GATConv)))
     members = [index for group in groups for index in group]

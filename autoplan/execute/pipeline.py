@@ -74,6 +74,7 @@ class StageRunner:
         buffers: Mapping[str, torch.Tensor],
         *,
         backward: bool,
+        only_loss: bool = False,
     ) -> list[list[Any] | None]:
         """Runs all micro-batches of this rank's replica, as its schedule orders them.
 
@@ -82,6 +83,7 @@ class StageRunner:
             parameters: by path; gradients are added to those that require them.
             buffers: by path; those that the program writes are changed once a step: every micro-batch starts from the same.
             backward: False: forward passes only.
+            only_loss: of what the program returns, keep the loss, and nothing where it has none.
 
         Returns:
             By micro-batch, the outputs and keys that the program returns, detached.
@@ -103,7 +105,10 @@ class StageRunner:
             own = buffers
             if number != first:
                 own = {**buffers, **{name: value.clone() for name, value in start.items()}}
-            returned[number], kept = self._forward(number, batch, parameters, own, backward)
+            outputs, kept = self._forward(number, batch, parameters, own, backward)
+            if only_loss:
+                outputs = outputs[: int(self._program.program.has_loss)]
+            returned[number] = outputs
             if backward:
                 held[number] = kept
         self._peers.finish()

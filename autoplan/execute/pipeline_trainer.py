@@ -87,6 +87,7 @@ class PipelineTrainer:
             self._values,
             self._buffers,
             backward=True,
+            only_loss=True,
         )
         share_written(
             self._peers, self._program, self._pipeline.replicas, self._parts[0].shard, self._buffers

@@ -96,12 +96,13 @@ def _last_writes(program: Program) -> dict[str, int]:
 
 def _layouts(program: Program) -> Iterable[tuple[int, ...]]:
     """Ops that read how a tensor lies in memory, with all that share that memory; makers and readers of sparse tensors."""
-    root = program.samples[0].alias
-    strides = program.samples[0].strides
+    sample = program.samples[0]
+    root = sample.alias
     sparse: dict[str, list[int]] = {}
     for index, step in enumerate(program.steps):
         for name in _values(step):
-            if name in root and name not in strides:
+            # a sparse tensor has no strides
+            if name in root and len(sample.strides[name]) < len(sample.shapes[name]):
                 sparse.setdefault(name, []).append(index)
         if not isinstance(step, OpStep) or not str(step.func).startswith(_LAYOUT):
             continue
