@@ -146,6 +146,7 @@ class _StageWriter(Writer):
         self._ops = {op.index: op for op in opgraph.ops}
         others = [op for op in opgraph.ops if stage_of[op.index] != stage]
         self.variables.elsewhere = frozenset(name for op in others for name in op.outputs)
+        self._reads = reads(opgraph)
         self._constants = self._constants_read()
         self._numbers: set[int] = set()
 
@@ -163,6 +164,10 @@ class _StageWriter(Writer):
                 super().step(step, op)
         elif self._stage_of[op.index] == self._stage:
             self._read_numbers(op)
+            # masks of rows that a kernel of the op tells apart, whichever of its kernels was chosen
+            for name in self._reads[op.index]:
+                if name in self.variables.elsewhere and name not in op.inputs:
+                    self.variables.fetch(name)
             super().step(step, op)
             if isinstance(step, OpStep):
                 self._numbers.add(op.index)
@@ -181,11 +186,10 @@ class _StageWriter(Writer):
     def _constants_read(self) -> dict[str, Op | None]:
         """Constants that this stage makes, each with the first op that reads it; None where it is only returned."""
         found: dict[str, Op | None] = {}
-        needed = reads(self.opgraph)
         for op in self.opgraph.ops:
             if self._stage_of[op.index] != self._stage:
                 continue
-            for name in needed[op.index]:
+            for name in self._reads[op.index]:
                 if self.opgraph.tensors[name].origin == "constant":
                     found.setdefault(name, op)
         returned = [self.program.outputs[position] for position in self.positions]
