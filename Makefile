@@ -1,6 +1,6 @@
 # Every target does its own set-up in .venv, from a bare clone, and is quick the second time.
 #
-#   make demo            plan a GCN, train it on two CPU workers, verify it
+#   make demo            plan a GCN, train it with every strategy in turn, verify it
 #   make test            formatting, lint, types, layers, tests
 #   make accept ISSUE=2  what the issue says the project must show; without ISSUE: the stored results
 

@@ -11,6 +11,7 @@ from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.plan import PlanData
 from autoplan.planner.bound import check_attributes, check_program
+from autoplan.planner.choose import OPTIONS
 from autoplan.planner.make import assemble_plan, numbers_of_parts
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import batch_size_of, source_of
@@ -126,6 +127,7 @@ def _search(
         objective="memory" if data.objective == "memory" else "time",
         training=workload.traced.training,
         denied=denied,
+        options=OPTIONS,
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from autoplan.plan import Prediction
+from autoplan.plan import PlanData, Prediction
 from autoplan.report.tables import RANKS_SHOWN, plain_table
 from autoplan.report.units import seconds, seconds_range, size, size_range
 
@@ -63,3 +66,56 @@ def _verdict(measured: float, low: float, high: float) -> str:
     if measured < low:
         return f"{low / measured:.1f} times below the range" if measured else "below the range"
     return f"{measured / high:.1f} times above the range" if high else "above the range"
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A strategy that was asked for, and what came of it.
+
+    Attributes:
+        strategy: the family; plan: what was planned, None where it was refused; reason: why it was.
+        step_seconds, peak_bytes, communication_bytes: measured, as of `predicted_and_measured`; None without a run.
+    """
+
+    strategy: str
+    plan: PlanData | None = None
+    reason: str | None = None
+    step_seconds: float | None = None
+    peak_bytes: Sequence[int] = ()
+    communication_bytes: Sequence[int] = ()
+
+
+def forced_candidates(rows: Sequence[Forced]) -> Group:
+    """Every strategy's prediction beside what its run gave: a step, the fullest device's peak, bytes that all devices send.
+
+    Those that were refused follow with their reasons.
+    """
+    numbers = ("step", "run", "peak", "run ", "sent", "run  ")
+    table = plain_table("strategy", "devices", *numbers, numbers=("devices", *numbers))
+    for row in rows:
+        if row.plan is None or row.step_seconds is None:
+            continue
+        predicted = row.plan.predicted
+        table.add_row(
+            row.strategy,
+            str(len(row.plan.devices)),
+            seconds(predicted.step_seconds.value),
+            seconds(row.step_seconds),
+            size(max(peak.value for peak in predicted.peak_bytes)),
+            size(max(row.peak_bytes)),
+            size(sum(predicted.communication_bytes)),
+            size(sum(row.communication_bytes)),
+        )
+    lines: list[RenderableType] = [
+        table,
+        Text(
+            "per step: as predicted, then as run; peak of the fullest device, bytes sent by all devices"
+        ),
+    ]
+    refused = [row for row in rows if row.reason is not None]
+    if refused:
+        reasons = Table.grid(padding=(0, 2))
+        for row in refused:
+            reasons.add_row(row.strategy, f"refused: {row.reason}")
+        lines += [Text(""), reasons]
+    return Group(*lines)

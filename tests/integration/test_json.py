@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from autoplan.search.result import FAMILIES
+
 from .processes import ROOT
 
 MODEL = """
@@ -75,6 +77,7 @@ COMMANDS = [
     ["rebind", "plan.json", "model.py:larger", "--json"],
     ["run", "model.py:build", "--strategy", "single", "--epochs", "2", "--json"],
     ["verify", "model.py:build", "--devices", "2xcpu", "--json"],
+    ["demo", "--epochs", "2", "--json"],
     ["devices", "--json"],
     ["devices", "loud", "--json"],
     ["plugins", "--json"],
@@ -103,7 +106,13 @@ def test_every_command_prints_one_document(tmp_path: Path) -> None:
     documents = [json.loads((tmp_path / f"{i}.out").read_text()) for i in range(len(COMMANDS))]
     plan, explained, *_ = documents
     assert plan == explained == json.loads((tmp_path / "plan.json").read_text())
-    listed, one, installed = documents[-3:]
+    demo, listed, one, installed = documents[-4:]
+    candidates = {each["strategy"]: each for each in demo["candidates"]}
+    assert candidates.keys() == set(FAMILIES)
+    for each in candidates.values():
+        assert (each["reason"] is None) == ("step_seconds" in each)
+    counted = candidates["data"]["communication_bytes"]
+    assert counted["predicted"] == counted["measured"]
     assert "loud" in json.dumps(listed)
     assert "A loud device" in json.dumps(one)
     assert "loud" in json.dumps(installed)

@@ -13,7 +13,7 @@ from torch_geometric.nn.models import GAT, GCN
 import autoplan
 from autoplan.errors import PlanError
 from autoplan.plan import PlanData
-from autoplan.search.solve import FAMILIES
+from autoplan.search.result import FAMILIES
 
 from .graphs import awkward_graph
 
@@ -26,7 +26,7 @@ import autoplan
 from tests.integration.graphs import awkward_graph
 torch.manual_seed(int(sys.argv[1]))
 from autoplan.errors import InfeasibleError
-from autoplan.search.solve import FAMILIES
+from autoplan.search.result import FAMILIES
 for strategy in ("auto", *FAMILIES):
     try:
         plan = autoplan.optimize(GAT(8, 12, 2, 4, heads=3), awkward_graph(), "2xcpu", strategy=strategy)

@@ -12,7 +12,7 @@ from torch_geometric.nn.models import GCN, GraphSAGE
 
 import autoplan
 from autoplan.errors import InfeasibleError, PlanError
-from autoplan.search.solve import FAMILIES
+from autoplan.search.result import FAMILIES
 
 from .graphs import awkward_graph
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from autoplan.report.measured import predicted_and_measured
+from autoplan.report.measured import Forced, forced_candidates, predicted_and_measured
 from autoplan.report.text import render
-from tests.report.plans import KIB, data_plan
+from tests.report.plans import KIB, data_plan, single_plan
 
 
 def rows(**changes: object) -> dict[str, str]:
@@ -70,3 +70,19 @@ def test_a_range_of_one_value_is_shown_as_that_value() -> None:
         predicted, step_seconds=1, peak_bytes=(1, 1), communication_bytes=(0, 0)
     )
     assert "196 KiB to" not in render(("title", table))
+
+
+def test_strategies_stand_beside_each_other_and_the_refused_have_their_reason() -> None:
+    rows = [
+        Forced("single", single_plan(), None, 1e-3, (300 * KIB,), (0,)),
+        Forced("data", data_plan(), None, 3e-3, (190 * KIB, 200 * KIB), (9 * KIB, 9 * KIB)),
+        Forced("pipeline", reason="one connected graph cannot be cut; use model"),
+    ]
+    lines = render(("title", forced_candidates(rows))).splitlines()
+    shown = {line.split()[0]: line.split() for line in lines if line.strip()}
+    assert shown["single"][1:4] == ["1", "1.20", "ms"]
+    assert shown["data"] == [
+        *("data", "2", "2.50", "ms", "3.00", "ms"),
+        *("196", "KiB", "200", "KiB", "18.0", "KiB", "18.0", "KiB"),
+    ]
+    assert shown["pipeline"][1:4] == ["refused:", "one", "connected"]
