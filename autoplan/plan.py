@@ -39,7 +39,8 @@ class Prediction:
         step_seconds: one step, all ranks.
         peak_bytes: tensor memory at its highest, per device in rank order.
         communication_bytes: payload handed to collectives in one training step, per device in rank order: what a rank
-            sends to others in an exchange of rows, the tensor in an all-reduce. Exact.
+            sends to others in an exchange of rows, to other stages in messages, the tensor in an all-reduce. Exact, but for
+            messages with rows that a mask selects, whose number only the data decide.
         compute_seconds, communication_seconds: what step_seconds is made of.
     """
 

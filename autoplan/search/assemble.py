@@ -16,6 +16,7 @@ from autoplan.plan import (
     StagePlan,
 )
 from autoplan.search.result import Candidate, SearchResult, StagePart
+from autoplan.stages import unknown_axes
 
 
 def stage_plans(
@@ -95,6 +96,14 @@ def pipeline_use(candidate: Candidate) -> PipelineUse | None:
         micro_batches=candidate.micro_batches,
         replicas=candidate.replicas,
         bubble=candidate.bubble,
+    )
+
+
+def estimated_sends(candidate: Candidate, graph: OpGraph) -> tuple[str, ...]:
+    """Tensors between stages whose rows only the data decide (what a mask selects): their bytes are estimates, all else exact."""
+    sent = [transfer.tensor for part in candidate.stages for transfer in part.sends]
+    return tuple(
+        name for name in dict.fromkeys(sent) if unknown_axes([graph.tensors[name]], graph.axes)
     )
 
 

@@ -55,8 +55,9 @@ class Task:
 
     @property
     def cuts(self) -> Mapping[int, PartitionStats]:
-        """The partitions that ``data`` uses, by number of parts."""
-        return self.stats.closed if self.whole_units else self.stats.partitions
+        """The partitions that ``data`` uses, by number of parts: along whole graphs where there are any."""
+        whole = self.stats.closed if self.whole_units else {}
+        return {**self.stats.partitions, **whole}
 
 
 def one_group_candidates(task: Task) -> tuple[Candidate, ...]:
@@ -69,7 +70,9 @@ def one_group_candidates(task: Task) -> tuple[Candidate, ...]:
         everyone = len(task.cluster.devices)
         counts = [everyone]
         if task.options.fewer_devices:
-            fewer = [count for count in task.cuts if 1 < count < everyone]
+            # closed partitions are measured for pipelines, too
+            measured = task.stats.partitions or task.stats.closed
+            fewer = [count for count in measured if 1 < count < everyone]
             counts += sorted(fewer, reverse=True)
         found += [data(task, count) for count in counts]
     return tuple(found)

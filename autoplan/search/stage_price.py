@@ -31,14 +31,15 @@ class StageMessage:
     """What a stage sends another for one micro-batch.
 
     Attributes:
-        source, target: stages. header: bytes that go ahead, of sizes that only the data decide.
+        source, target: stages.
+        header: [V] bytes that go ahead, of sizes that only the data decide.
         bytes, back: [V] of the tensors and of the gradients that come back, in each part.
         gradient: gradients do come back.
     """
 
     source: int
     target: int
-    header: int
+    header: Counts
     bytes: Counts
     back: Counts
     gradient: bool
@@ -91,7 +92,8 @@ class StagedPlan:
     def tensor_bytes(self, crossing: Crossing) -> Counts:
         """[V] bytes of one tensor on its way, in each part."""
         meta = self.program.graph.tensors[crossing.tensor]
-        return np.rint(self.program.rows.bytes(meta, crossing.state)).astype(np.int64)
+        size = self.program.rows.bytes(meta, crossing.state) * self.program.there
+        return np.rint(size).astype(np.int64)
 
     def messages(self) -> tuple[StageMessage, ...]:
         """What goes from one stage to another for each micro-batch: all tensors in one buffer."""
@@ -108,7 +110,7 @@ class StagedPlan:
                 for size, crossing in zip(sizes, carried, strict=True)
                 if self.program.training and crossing.gradient
             ]
-            header = HEADER_BYTES * len(unknown_axes(metas, graph.axes))
+            header = HEADER_BYTES * len(unknown_axes(metas, graph.axes)) * self.program.there
             nothing = np.zeros(self.program.rows.parts, dtype=np.int64)
             messages.append(
                 StageMessage(
@@ -150,6 +152,7 @@ class StagedPlan:
                     (self.prices.backward, backward),
                 ):
                     into[:, stage, replica] = table[:, kind, mine, parts].sum(axis=1)
+                    into[:, stage, replica] *= self.program.there[parts]
         return forward, backward
 
     def _arrivals(self) -> tuple[Arrival, ...]:
@@ -163,7 +166,7 @@ class StagedPlan:
                 link = layout.cluster.link(*(layout.ranks[rank] for rank in ranks))
                 parts = layout.of_replica(replica)
                 there[:, replica] = send_seconds(link, message.bytes[parts])
-                there[:, replica] += send_seconds(link, np.array([message.header]))
+                there[:, replica] += send_seconds(link, message.header[parts])
                 back[:, replica] = send_seconds(link, message.back[parts])
             ranges = np.array([1.0, *COMMUNICATION_RANGE])[:, None, None]
             found.append(
@@ -229,7 +232,7 @@ class StagedPlan:
         for message in self.messages():
             for replica in range(layout.replicas):
                 parts = layout.of_replica(replica)
-                headers = message.header * layout.micro_batches
+                headers = int(message.header[parts].sum())
                 total[layout.rank(replica, message.source)] += (
                     int(message.bytes[parts].sum()) + headers
                 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoplan.device import Cluster, Device, DeviceProfile, Link
 from autoplan.graphstats import GraphStats, PartitionStats
@@ -45,6 +46,13 @@ class StagedProgram:
     def rows(self) -> PartRows:
         """Rows of each part."""
         return PartRows(self.graph, self.stats, self.partition)
+
+    @cached_property
+    def there(self) -> NDArray[np.int64]:
+        """[V] 1 for a part that has rows of any axis; 0 for one that has none: nobody computes or sends it."""
+        if self.partition is None:
+            return np.ones(1, dtype=np.int64)
+        return np.array([int(any(s.owned_rows.values())) for s in self.partition.shards])
 
     @cached_property
     def reads(self) -> Mapping[int, tuple[str, ...]]:
