@@ -137,3 +137,16 @@ def test_limits_that_the_user_gave_are_kept_in_the_file(tmp_path: Path) -> None:
     autoplan.Plan.load(tmp_path / "p.json", devices=devices).predict(model(), awkward_graph())
     with pytest.raises(PlanError, match=r"memory of device 0 \(cpu\) was 200,000 bytes"):
         autoplan.Plan.load(tmp_path / "p.json", devices="2xcpu")
+
+
+def test_many_graphs() -> None:
+    few = [awkward_graph(20 + i, 60, seed=i) for i in range(6)]
+    more = [awkward_graph(24 + i, 70, seed=20 + i) for i in range(9)]
+    plan = autoplan.optimize(model(), few, "2xcpu", batch_size=3, strategy="data")
+    with pytest.raises(PlanError, match=r"another graph.*plan\.rebind\(graph\) keeps"):
+        plan.predict(model(), more)
+    bound = plan.rebind(more)
+    assert "rows of node" in str(bound.changes)
+    assert bound.data.batch is not None
+    assert bound.data.batch.units == 9
+    assert autoplan.verify(bound, model(), more).ok
