@@ -10,6 +10,9 @@ adjoint, so that the sum of all ranks' losses is differentiated:
     O -> H       halo_exchange   owners send requested rows     halo rows add to their owners
     O -> R       all_gather      every rank gets every row      sum over ranks, keep own rows
     S -> R       all_reduce      sum over ranks                 sum over ranks
+
+A whole number becomes a partial sum only where it is added to one (the penalty of a loss): each rank adds its share, the
+value over the number of ranks, in the kernels ``share_self`` and ``share_other``; their adjoint divides by that number, too.
 """
 
 from __future__ import annotations

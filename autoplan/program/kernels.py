@@ -11,6 +11,8 @@ adjoints follow. States in brackets are those of the arguments and results.
     nll_loss_counted     the same [scores O, targets R -> S, R]: local sum / total weight of the whole list of targets
     mean_loss_counted    mean_loss [input O, target R -> S], counting the whole target
     sync_batch_norm      batch norm over rows [O -> O, R, R]; two all-reduces of a row each in training
+    share_self           an addition or subtraction of two numbers [R, S -> S]: each rank adds its share of the whole one
+    share_other          the same [S, R -> S]
     last_graph           the highest number in ``batch`` [O -> R]: the number of all graphs, less one
     keyed_bernoulli      dropout's mask, one draw per global row [any]
     seeded_random        any other random op, whole on every rank [R]
@@ -32,7 +34,7 @@ from autoplan.program.aten import bound_arguments, resolve
 from autoplan.program.context import RankContext
 from autoplan.program.exchange import all_reduce
 from autoplan.program.exclusive import EXCLUSIVE
-from autoplan.program.kernel_info import Kernel, KernelInfo, global_rows, sharded_dim
+from autoplan.program.kernel_info import Kernel, KernelInfo, call_overload, global_rows, sharded_dim
 from autoplan.program.losses import mean_loss, mean_loss_counted, nll_loss, nll_loss_counted
 from autoplan.program.torch_internals import schema
 
@@ -101,6 +103,26 @@ def sync_batch_norm(context: RankContext, info: KernelInfo, *args: Any, **kwargs
     while len(results) < len(schema(operator).returns):
         results.append(torch.empty(0, dtype=torch.uint8, device=values.device))
     return tuple(results[: len(schema(operator).returns)])
+
+
+def share_self(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
+    """``self + other`` where ``self`` is whole and ``other`` a partial sum."""
+    return _with_share(context, info, "self", args, kwargs)
+
+
+def share_other(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
+    """``self + other`` where ``other`` is whole and ``self`` a partial sum."""
+    return _with_share(context, info, "other", args, kwargs)
+
+
+def _with_share(
+    context: RankContext, info: KernelInfo, whole: str, args: Any, kwargs: Mapping[str, Any]
+) -> Any:
+    """A share is the value over the number of ranks, so that all of them add up to it; its adjoint is the same division."""
+    operator = resolve(info.func)
+    arguments = bound_arguments(operator, args, kwargs)
+    arguments[whole] = arguments[whole] / context.communicator.size
+    return call_overload(operator, arguments)
 
 
 def last_graph(context: RankContext, info: KernelInfo, batch: torch.Tensor) -> torch.Tensor:
@@ -193,6 +215,8 @@ KERNELS: Mapping[str, Kernel] = {
         mean_loss_counted,
         sync_batch_norm,
         last_graph,
+        share_self,
+        share_other,
         keyed_bernoulli,
         seeded_random,
     )

@@ -177,6 +177,33 @@ def test_micro_batches_need_nothing_of_each_other(name: str, loss: str | None) -
     assert not whole_ops(workload, choices)
 
 
+PENALISED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "behind": lambda loss, penalty: loss + 0.01 * penalty,
+    "in_front": lambda loss, penalty: 0.01 * penalty + loss,
+    "subtracted": lambda loss, penalty: loss - 0.01 * penalty,
+}
+
+
+@pytest.mark.parametrize("name", PENALISED)
+def test_each_part_adds_its_share_of_a_penalty(name: str) -> None:
+    torch.manual_seed(0)
+    batch, model = batch_of(), MODELS["gin_add"]()
+
+    def loss(out: Tensor, graph) -> Tensor:
+        penalty = model.last.weight.square().sum() + model.first.nn[0].weight.abs().sum()
+        return PENALISED[name](F.cross_entropy(out, graph.y), penalty)
+
+    workload = traced(model, batch, loss)
+    found = local_strategies(workload.opgraph, {})
+    choices = {op: strategy.name for op, strategy in found.items()}
+
+    for parts in (2, 3):
+        assert difference_on(workload, choices, batch, parts) is None
+    assert difference_on(workload, choices, batch, 4, empty=True) is None
+    assert collectives(workload, choices) == [(workload.opgraph.outputs[0], "all_reduce")]
+    assert any(choice.startswith("share") for choice in choices.values())
+
+
 @pytest.mark.parametrize("name", NORMALISED)
 def test_batch_norm_has_no_micro_batches(name: str) -> None:
     workload = traced(NORMALISED[name](), batch_of())

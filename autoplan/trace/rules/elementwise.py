@@ -128,7 +128,7 @@ def _ruling(call: Call, flops: float) -> Ruling | None:
     if dims is None or len(dims) != len(call.seen(0)):
         return None
     forward, backward = work.elementwise(call, dims, flops)
-    strategies = (*by_rows(call, dims), *_partial(call))
+    strategies = (*by_rows(call, dims), *_partial(call), *_shared(call))
     return Ruling((Output(dims),), forward, backward, strategies)
 
 
@@ -203,6 +203,23 @@ def _partial(call: Call) -> tuple[OpStrategy, ...]:
     if exact and isinstance(operands[0], TensorMeta) and not _same(operands):
         return linear(call, [operands[0]])
     return ()
+
+
+def _shared(call: Call) -> tuple[OpStrategy, ...]:
+    """A partial sum and a whole number (the parts of a loss and its penalty) are a partial sum: each rank adds its share."""
+    operands = [call.get("self"), call.get("other")]
+    both = [operand for operand in operands if isinstance(operand, TensorMeta)]
+    if call.base not in ("add", "sub") or len(both) != 2 or _same(operands):
+        return ()
+    if any(operand.dims or operand.dtype != call.dtypes[0] for operand in both):
+        return ()
+    if not call.dtypes[0].startswith(("float", "bfloat", "complex")):
+        return ()
+    first, second = both
+    found = [call.strategy("share other", {first.name: "S"}, "S", kernel="share_other")]
+    if not call.name.split(".")[1].endswith("_"):
+        found.append(call.strategy("share self", {second.name: "S"}, "S", kernel="share_self"))
+    return tuple(found)
 
 
 def _same(operands: list[object]) -> bool:
