@@ -21,7 +21,7 @@ from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import Workload, model_tensors
 from autoplan.search import Candidate, SearchOptions, SearchResult, solve
 
-OPTIONS = SearchOptions(families=("single", "data"))
+_OPTIONS = SearchOptions(families=("single", "data"))
 """What plans are made of; stages are searched, but the planner does not run them yet."""
 _ROUNDS = 8
 """How often the search may be sent back; each round denies at least one strategy."""
@@ -85,7 +85,7 @@ def choose(
                 objective=objective,
                 training=workload.traced.training,
                 denied=denied,
-                options=OPTIONS,
+                options=_OPTIONS,
             )
         except InfeasibleError as error:
             if not mismatches:

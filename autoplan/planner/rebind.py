@@ -9,16 +9,15 @@ from torch import nn
 
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
-from autoplan.plan import PlanData
+from autoplan.plan import PlanData, Strategy
 from autoplan.planner.bound import check_attributes, check_program
-from autoplan.planner.choose import OPTIONS
 from autoplan.planner.make import assemble_plan, numbers_of_parts
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import batch_size_of, source_of
 from autoplan.planner.steps import measure, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_tensors
 from autoplan.plugins import registry
-from autoplan.search import Candidate, SearchResult, solve
+from autoplan.search import Candidate, SearchOptions, SearchResult, solve
 
 
 def rebind_plan(
@@ -89,7 +88,10 @@ def _kept(
     workload: Workload,
     measured: MeasuredGraph,
 ) -> Candidate:
-    """The plan's own choices at their price for this graph, on its own devices."""
+    """The plan's own choices at their price for this graph, on its own devices.
+
+    Stages are as many as they were, and cut where this graph wants them.
+    """
     chosen = {choice.op: choice.strategy for stage in data.stages for choice in stage.choices}
     denied = {
         op.index: frozenset(s.name for s in op.strategies if s.name != chosen[op.index])
@@ -103,8 +105,21 @@ def _kept(
             f"the plan's strategies cannot be kept for this graph: {error}; "
             "plan again with autoplan.optimize"
         ) from error
-    name = next((a.name for a in data.alternatives if a.chosen), result.best.name)
-    return replace(result.best, name=name, ranks=ranks)
+    alike = [
+        candidate
+        for candidate in (result.best, *result.candidates)
+        if candidate.feasible
+        and candidate.strategy == data.strategy
+        and len(candidate.ranks) == len(ranks)
+        and _shape(candidate) == _shape_of_plan(data)
+    ]
+    if not alike:
+        raise InfeasibleError(
+            f"the plan's {len(data.stages)} stages on {len(ranks)} devices cannot be kept for this graph; "
+            "plan again with autoplan.optimize"
+        )
+    name = next((a.name for a in data.alternatives if a.chosen), alike[0].name)
+    return replace(alike[0], name=name, ranks=ranks)
 
 
 def _search(
@@ -127,8 +142,29 @@ def _search(
         objective="memory" if data.objective == "memory" else "time",
         training=workload.traced.training,
         denied=denied,
-        options=OPTIONS,
+        options=SearchOptions(families=_families(data)),
     )
+
+
+def _families(data: PlanData) -> tuple[Strategy, ...]:
+    """The families that were tried when the plan was made."""
+    return tuple(dict.fromkeys(alternative.strategy for alternative in data.alternatives))
+
+
+_Shape = tuple[int, int, int, bool]
+"""Stages, replicas, micro-batches of each, and whether whole units are shared out."""
+
+
+def _shape_of_plan(data: PlanData) -> _Shape:
+    closed = data.partition is not None and data.partition.method == "closed"
+    if data.pipeline is None:
+        return len(data.stages), 1, 1, closed
+    return len(data.stages), data.pipeline.replicas, data.pipeline.micro_batches, closed
+
+
+def _shape(candidate: Candidate) -> _Shape:
+    stages = max(1, len(candidate.stages))
+    return stages, candidate.replicas, candidate.micro_batches, candidate.closed
 
 
 def _among(kept: Candidate, others: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
