@@ -181,7 +181,8 @@ def difference_on(
     tensors = {name: cast(batch[name], torch.float64) for name in schema.names}
     owner = packed(workload, batch, parts - empty)
     if empty:
-        owner = ClosedOwner(owner.nodes + 1, owner.graphs + 1, parts)
+        graphs = None if owner.graphs is None else owner.graphs + 1
+        owner = ClosedOwner(owner.nodes + 1, graphs, parts)
     program = workload.traced.program
     shards = shards_of(owner, schema, tensors, parts)
     return first_difference(

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric import nn as gnn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn.models import GCN
 
 from autoplan.execute.difference import first_difference
 from autoplan.execute.rewrite import rank_program
@@ -29,6 +31,8 @@ from tests.closed import (
     perceptron,
     traced,
 )
+
+from .graphs import awkward_graph
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "gin_add": lambda: Classifier(gin, gnn.global_add_pool),
@@ -255,3 +259,39 @@ def test_other_partitions_add_up_what_parts_of_a_graph_pool(name: str) -> None:
 
     assert found is None
     assert "partial" in choices.values()
+
+
+@pytest.mark.parametrize("name", ["gcn_mean", "gat_max"])
+def test_a_graph_without_nodes_has_an_owner(name: str) -> None:
+    torch.manual_seed(0)
+    full = batch_of()
+    batch = Data(
+        x=full.x,
+        edge_index=full.edge_index,
+        batch=torch.where(full.batch < 2, full.batch, full.batch + 1),
+        y=torch.randint(0, 3, (6,)),
+    )
+    workload = traced(MODELS[name](), batch)
+
+    equal_on_closed_partitions(workload, owned_choices(workload.opgraph), batch)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_components_of_one_graph_need_nothing_of_each_other(regression: bool) -> None:
+    torch.manual_seed(0)
+    parts = [awkward_graph(nodes, 4 * nodes, seed=nodes) for nodes in (20, 31, 17)]
+    joined = Batch.from_data_list(parts)
+    graph = Data(**{name: joined[name] for name in ("x", "edge_index", "y", "train_mask")})
+
+    def loss(out: Tensor, graph) -> Tensor:
+        mine, wanted = out[graph.train_mask], graph.y[graph.train_mask]
+        if regression:
+            return F.mse_loss(mine[:, 0], wanted.to(out.dtype))
+        return F.cross_entropy(mine, wanted)
+
+    workload = traced(GCN(8, 12, 2, 4, dropout=0.3), graph, loss)
+    found = local_strategies(workload.opgraph, {})
+    choices = {op: strategy.name for op, strategy in found.items()}
+
+    equal_on_closed_partitions(workload, choices, graph)
+    assert collectives(workload, choices) == [(workload.opgraph.outputs[0], "all_reduce")]
