@@ -16,7 +16,9 @@ from autoplan.search.stage_problem import StageProblem, evaluate_stages
 MOST_BLOCKS = 30
 MOST_BINARIES = 96
 """Blocks times stages of the integer programme."""
-MOST_NODES = 400
+MOST_NODES = 100
+GOOD_ENOUGH = 0.02
+"""Cuts of many blocks that are proven to be so near to the best are not improved."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +57,9 @@ def refine(
     bound = least_possible(problem, objective)
     if len(problem.slots) == 1 or value <= bound * (1 + options.gap):
         return Cuts(problem, cuts.stage_of, "optimal", 0.0)
+    small_enough = exact and len(problem.blocks) * len(problem.slots) <= MOST_BINARIES
+    if not small_enough and value <= bound * (1 + GOOD_ENOUGH):
+        return Cuts(problem, cuts.stage_of, "feasible", (value - bound) / value)
     most = max(len(problem.slots), min(MOST_BLOCKS, MOST_BINARIES // len(problem.slots)))
     firsts = [
         ops[0]
