@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from autoplan.execute.message import Message
-from autoplan.execute.pipeline import holders, is_empty
+from autoplan.execute.pipeline import holders
 from autoplan.execute.stage_program import StageProgram
 from autoplan.opgraph import SUMMED_BYTES
 from autoplan.partition.halo import Shard
@@ -48,7 +48,7 @@ def step_payload(
             if ahead.header:
                 return None
             for shard, context in zip(shards, contexts, strict=True):
-                if is_empty(shard):
+                if shard.is_empty():
                     continue
                 first = shard.rank // each * stages
                 sent[first + program.stage] += ahead.bytes(ahead.shapes(context, ()))

@@ -303,7 +303,7 @@ def share_written(
         buffers: by path, those of this rank.
     """
     each = shard.parts // replicas
-    empty = [part for part in range(shard.parts) if is_empty(shard, part)]
+    empty = [part for part in range(shard.parts) if shard.is_empty(part)]
     idle = any(
         all(part in empty for part in range(replica * each, (replica + 1) * each))
         for replica in range(1, replicas)
@@ -315,9 +315,3 @@ def share_written(
         mine = buffers[name]
         value = mine if peers.rank < program.stages else torch.zeros_like(mine)
         mine.copy_(peers.sum(ranks, value))
-
-
-def is_empty(shard: Shard, part: int | None = None) -> bool:
-    """Whether a part of several (the shard's own, or another) has no rows of any axis: every part knows this of all."""
-    number = shard.rank if part is None else part
-    return shard.parts > 1 and not any(int(rows[number]) for rows in shard.owned_counts.values())

@@ -13,7 +13,6 @@ from autoplan.execute.pipeline import (
     StageRunner,
     groups,
     holders,
-    is_empty,
     share_written,
     sum_gradients,
 )
@@ -78,7 +77,7 @@ class PipelineTrainer:
         same = len(parts) == len(self._parts) and all(map(_is, parts, self._parts))
         if not same:
             self._parts = parts
-            self._loaded = [None if is_empty(part.shard) else self._load(part) for part in parts]
+            self._loaded = [None if part.shard.is_empty() else self._load(part) for part in parts]
 
     def train_step(self) -> torch.Tensor:
         """Forward, backward, sums over the ranks, and update; returns this rank's share of the loss, detached."""

@@ -14,7 +14,6 @@ from autoplan.execute.pipeline import (
     MicroBatch,
     StageRunner,
     holders,
-    is_empty,
     share_written,
     sum_gradients,
 )
@@ -91,9 +90,9 @@ def run_stages(
             communicator = part_communicator(shard.rank, shard.parts)
             context = RankContext.from_shard(shard, communicator, seed=seed, step=step)
             contexts.append(context)
-            inputs = {} if is_empty(shard) else shard_inputs(program.inputs, attributes, shard)
+            inputs = {} if shard.is_empty() else shard_inputs(program.inputs, attributes, shard)
             report = None if capture is None else _reporter(capture, shard.rank)
-            batches.append(None if is_empty(shard) else MicroBatch(context, inputs, report))
+            batches.append(None if shard.is_empty() else MicroBatch(context, inputs, report))
         runner = StageRunner(programs[stage], schedule, replica, peers)
         returned = runner.step(batches, own, own_buffers, backward=backward)
         share_written(peers, programs[stage], replicas, shards[0], own_buffers)

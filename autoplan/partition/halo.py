@@ -72,6 +72,11 @@ class Shard:
             return self.graph_rows
         return self.edge_rows[axis] if axis in self.edge_rows else self.index_rows[axis]
 
+    def is_empty(self, part: int | None = None) -> bool:
+        """Whether a part of several (this one, or another) has no rows of any axis: every part knows this of all."""
+        number = self.rank if part is None else part
+        return self.parts > 1 and not any(int(rows[number]) for rows in self.owned_counts.values())
+
     @property
     def sizes(self) -> ShardSizes:
         """Its row counts, as the prices read them."""

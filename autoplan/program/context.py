@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autoplan.errors import PlanError
 from autoplan.opgraph import GRAPH, NODE, State
 from autoplan.partition.halo import Shard
-from autoplan.program.communicator import Communicator, LocalCommunicator
+from autoplan.program.communicator import Communicator, LocalCommunicator, SilentCommunicator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +70,8 @@ class RankContext:
             draws.
         closed: the partition cuts no edge and no graph: owned and halo rows are the owned ones, and nothing is exchanged
             for them.
+        shares: what a whole number is divided by where every part adds its share of it: the ranks, or of parts that never
+            talk those that have rows, as the others are not run.
     """
 
     communicator: Communicator
@@ -79,6 +81,7 @@ class RankContext:
     seed: int = 0
     step: int = 0
     closed: bool = False
+    shares: int = 1
 
     @classmethod
     def from_shard(
@@ -133,7 +136,10 @@ class RankContext:
             send_counts=tuple(int(count) for count in shard.send_counts),
             recv_counts=tuple(int(count) for count in shard.recv_counts),
         )
-        return cls(communicator, axes, halo, target, seed, step, shard.closed)
+        shares = communicator.size
+        if isinstance(communicator, SilentCommunicator):
+            shares = sum(not shard.is_empty(part) for part in range(shard.parts))
+        return cls(communicator, axes, halo, target, seed, step, shard.closed, shares)
 
     @classmethod
     def whole(

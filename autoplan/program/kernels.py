@@ -118,10 +118,10 @@ def share_other(context: RankContext, info: KernelInfo, *args: Any, **kwargs: An
 def _with_share(
     context: RankContext, info: KernelInfo, whole: str, args: Any, kwargs: Mapping[str, Any]
 ) -> Any:
-    """A share is the value over the number of ranks, so that all of them add up to it; its adjoint is the same division."""
+    """A share is the value over the number of parts, so that all of them add up to it; its adjoint is the same division."""
     operator = resolve(info.func)
     arguments = bound_arguments(operator, args, kwargs)
-    arguments[whole] = arguments[whole] / context.communicator.size
+    arguments[whole] = arguments[whole] / context.shares
     return call_overload(operator, arguments)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from autoplan.execute.lockstep import StepResult, run_lockstep
 from autoplan.execute.rewrite import rank_program
@@ -88,3 +89,15 @@ def test_losses(name: str) -> None:
     workload = traced(MODELS["gin_add"](), batch_of(SIZES), LOSSES[name])
     cut = even(workload.opgraph, 2)
     assert_equal(piped(workload, cut, "1f1b", 2, 2, 5), alone(workload, 5))
+
+
+def test_parts_without_graphs_have_no_share_of_a_penalty() -> None:
+    torch.manual_seed(0)
+    model = MODELS["gin_add"]()
+
+    def loss(out, graph):
+        return F.cross_entropy(out, graph.y) + 0.01 * model.last.weight.square().sum()
+
+    workload = traced(model, batch_of(SIZES), loss)
+    cut = even(workload.opgraph, 2)
+    assert_equal(piped(workload, cut, "gpipe", 2, 5, 5), alone(workload, 5))
