@@ -50,6 +50,7 @@ def collate(
             f"the graphs have no edge_index (they have {sorted(values[0])}); set graph.edge_index of each to an "
             "int64 tensor [2, E], sources first"
         )
+    _check_edges([of_graph["edge_index"] for of_graph in values])
     nodes = np.array([_node_count(number, graph) for number, graph in enumerate(graphs)])
     rows: dict[str, IntArray] = {NODE: nodes, GRAPH: np.ones(len(graphs), dtype=np.int64)}
     attributes: dict[str, CollatedAttribute] = {}
@@ -186,7 +187,6 @@ def _dim(graph: Data, name: str, value: Tensor) -> int:
 def _list_axis(name: str, own: Sequence[Tensor], nodes: IntArray, asked: object) -> str | None:
     """The axis of an attribute that lists nodes or pairs of nodes; None of any other."""
     if name == "edge_index":
-        _check_edges(own)
         return EDGE
     if asked in (NODE, GRAPH, EDGE, "constant"):
         return None
