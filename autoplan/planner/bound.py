@@ -22,7 +22,7 @@ from autoplan.planner.eager import eager_step, eager_train
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source, batch_size_of, source_of
 from autoplan.planner.stepping import StepOutcome, ThreadGroup, outcome
-from autoplan.planner.steps import check_sizes, measure, sent_in_step, trace_source
+from autoplan.planner.steps import check_sizes, free_of_rows, measure, sent_in_step, trace_source
 from autoplan.planner.training import Planned, train
 from autoplan.planner.verify import Verification, compare, compare_eager
 from autoplan.planner.workload import (
@@ -154,6 +154,8 @@ class Bound:
         if not self.workload.shardable:
             return compare_eager(self.workload, self.source.graph(0, seed), seed=seed)
         double = in_double(self.model, self.source.whole, self.workload)
+        if self.source.streamed:
+            double = free_of_rows(double)
         check_sizes(self.workload, self.source, seed=seed, steps=steps)
         return compare(double, self._groups(double, steps, seed), seed=seed)
 

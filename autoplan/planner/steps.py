@@ -5,22 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric.data import Data
 
 from autoplan.device import Cluster
-from autoplan.errors import GuardError
+from autoplan.errors import AutoplanError, GuardError, TraceError
+from autoplan.execute.collection import GraphCollection
+from autoplan.opgraph import EDGE, NODE
+from autoplan.partition.halo import IntArray
 from autoplan.plan import PlanData
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.values import check_values
-from autoplan.planner.workload import StepRequest, Workload, check_on_graph, concrete, make_workload
+from autoplan.planner.workload import (
+    TOLERANCE,
+    StepRequest,
+    Workload,
+    check_on_graph,
+    concrete,
+    make_workload,
+)
 from autoplan.pricing.group import Group
 from autoplan.pricing.moves import payload
 from autoplan.program.binding import check_input_guards, input_guards
+from autoplan.program.ir import Expression, GuardStep
 from autoplan.states import transitions
+from autoplan.trace.remedies import first_line
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.validation import validate
 
 
 def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Workload:
@@ -29,19 +43,98 @@ def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Work
     Raises:
         TraceError: see `make_workload` and `check_on_graph`.
     """
-    asked = source.request(request)
-    workload = check_on_graph(make_workload(model, source.whole, asked), source.typical)
-    if not source.streamed:
-        return workload
+    workload = make_workload(model, source.whole, source.request(request))
     program = workload.traced.program
-    if program is not None and workload.general:
-        schema = workload.traced.schema
-        check_values(program, schema, schema.tensors(source.whole))
+    if not source.streamed or program is None or not workload.general:
+        return check_on_graph(workload, source.typical)
+    schema = workload.traced.schema
+    check_values(program, schema, schema.tensors(source.whole))
     try:
+        workload = _with_few_rows(workload, source)
         check_sizes(workload, source, seed=0, steps=source.order(0).steps_per_epoch)
     except GuardError as error:
         return concrete(workload, f"not valid for every batch: {error}")
-    return workload
+    return check_on_graph(workload, source.typical)
+
+
+def _with_few_rows(workload: Workload, source: Source) -> Workload:
+    """The workload, free to run on the smallest batches that these graphs can make where it is right on them.
+
+    Samples have several rows along every axis, and programs are held to that: torch treats a dimension of one row in its own
+    way. The last batch of an epoch may have one graph, and that a node or an edge only.
+
+    Raises:
+        GuardError: on such a batch it is another program.
+        TraceError: on such a batch the model itself fails.
+    """
+    program, collection = workload.traced.program, source.collection
+    if program is None or collection is None:
+        return workload
+    order = source.order(0)
+    fewest = len(order.batch(order.steps_per_epoch - 1))
+    smallest = [np.argsort(rows, kind="stable")[:fewest] for rows in collection.rows.values()]
+    tight = [batch for batch in smallest if not _fits(workload, collection, batch)]
+    freed = free_of_rows(workload) if tight else workload
+    for batch in tight:
+        _check_equal(freed, collection, batch)
+    return freed
+
+
+def _fits(workload: Workload, collection: GraphCollection, batch: IntArray) -> bool:
+    """Whether all decisions on sizes come out as recorded for a batch."""
+    program = workload.traced.program
+    assert program is not None
+    sizes = tuple(collection.size(name, batch) for name in workload.traced.schema.names)
+    try:
+        check_input_guards(program, sizes, workload.traced.module)
+    except GuardError:
+        return False
+    return True
+
+
+def _check_equal(workload: Workload, collection: GraphCollection, batch: IntArray) -> None:
+    """Runs model and program on a batch. Raises as `_with_few_rows` does."""
+    traced = workload.traced
+    assert traced.program is not None
+    tensors = tuple(collection.tensor(name, batch).detach() for name in traced.schema.names)
+    what = (
+        f"a batch of {len(batch)} graphs ({int(collection.rows[NODE][batch].sum())} nodes, "
+        f"{int(collection.rows[EDGE][batch].sum())} edges), which these graphs can make"
+    )
+    try:
+        check_input_guards(traced.program, tensors, traced.module)
+        worst = max(validate(traced.program, traced.module, tensors).values())
+    except GuardError as error:
+        raise GuardError(f"on {what}: {error}") from error
+    except AutoplanError:
+        raise
+    except Exception as error:
+        raise TraceError(
+            f"the model or its loss fails on {what}: {type(error).__name__}: {first_line(error)}; "
+            "choose another batch_size"
+        ) from error
+    if worst > TOLERANCE:
+        raise GuardError(f"on {what}, the program differs from the model by {worst:.1e}")
+
+
+def free_of_rows(workload: Workload) -> Workload:
+    """The workload with a program that is not held to more than one row along the axes of its inputs."""
+    program = workload.traced.program
+    if program is None:
+        return workload
+    held = {
+        f"{name}.size({dim}) > 1"
+        for name, spec in zip(program.inputs, workload.traced.schema.attributes, strict=True)
+        for dim, axis in enumerate(spec.dims)
+        if isinstance(axis, str)
+    }
+    steps = tuple(
+        replace(step, test=Expression(step.test.text.replace("> 1", ">= 0")))
+        if isinstance(step, GuardStep) and step.test.text in held
+        else step
+        for step in program.steps
+    )
+    return replace(workload, traced=replace(workload.traced, program=replace(program, steps=steps)))
 
 
 def check_sizes(workload: Workload, source: Source, *, seed: int, steps: int) -> None:

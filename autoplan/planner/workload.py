@@ -26,7 +26,7 @@ from autoplan.trace.validation import validate
 
 _SMALL_PASS_BYTES = 256 * 2**20
 """Up to this much the whole graph is run once by the model and once by the program when a plan is made (DESIGN 3)."""
-_TOLERANCE = 1e-4
+TOLERANCE = 1e-4
 """Largest relative difference there, in the model's own dtype."""
 
 
@@ -126,7 +126,7 @@ def check_on_graph(workload: Workload, graph: Data) -> Workload:
         rows = GraphSchema.of(graph, workload.request.inputs).rows
         if _pass_bytes(workload, rows) <= _SMALL_PASS_BYTES:
             worst = max(validate(program, traced.module, tensors).values())
-            if worst > _TOLERANCE:
+            if worst > TOLERANCE:
                 raise GuardError(f"the program differs from the model by {worst:.1e}")
     except GuardError as error:
         return concrete(workload, f"not valid for this graph: {error}")
