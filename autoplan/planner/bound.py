@@ -22,7 +22,14 @@ from autoplan.planner.eager import eager_step, eager_train
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source, batch_size_of, source_of
 from autoplan.planner.stepping import StepOutcome, ThreadGroup, outcome
-from autoplan.planner.steps import check_sizes, free_of_rows, measure, sent_in_step, trace_source
+from autoplan.planner.steps import (
+    check_sizes,
+    free_of_rows,
+    measure,
+    sent_in_step,
+    shards_of_step,
+    trace_source,
+)
 from autoplan.planner.training import Planned, train
 from autoplan.planner.verify import Verification, compare, compare_eager
 from autoplan.planner.workload import (
@@ -145,9 +152,8 @@ class Bound:
         steps = epochs * self.source.order(seed).steps_per_epoch
         check_sizes(self.workload, self.source, seed=seed, steps=steps)
         counted, _ = audited_steps(steps)
-        graph = self.source.graph(counted, seed)
-        measured = measure(graph, self.workload, (self.workers,))
-        return sent_in_step(self.data, self.workload, self.used, measured)
+        shards = shards_of_step(self.source, counted, seed, self.workers)
+        return sent_in_step(self.data, self.workload, self.used, shards)
 
     def verify(self, *, steps: int, seed: int) -> Verification:
         """See `autoplan.planner.verify`; of many graphs, as many batches of the first epoch one after the other."""
@@ -163,22 +169,22 @@ class Bound:
         self, double: Workload, steps: int, seed: int
     ) -> Iterator[tuple[ThreadGroup, ThreadGroup]]:
         """For each step one rank, and the plan's ranks, with the step's graph in float64."""
-        measured = self.measured
-        alone = together = None
+        schema = self.workload.traced.schema
         for step in range(steps):
-            if self.source.streamed:
+            if self.source.streamed or not step:
                 graph = self.source.graph(step, seed)
-                measured = measure(graph, self.workload, (self.workers,))
-            if self.source.streamed or alone is None:
                 tensors = {
                     name: cast(tensor.detach(), torch.float64)
-                    for name, tensor in measured.tensors.items()
+                    for name, tensor in zip(schema.names, schema.tensors(graph), strict=True)
                 }
-                alone = ThreadGroup.of(double, {}, measured.shards(1), tensors)
-                together = ThreadGroup.of(
-                    double, self.choices, measured.shards(self.workers), tensors
+                one, many = (
+                    shards_of_step(self.source, step, seed, parts)
+                    if self.source.streamed
+                    else self.measured.shards(parts)
+                    for parts in (1, self.workers)
                 )
-            assert together is not None
+                alone = ThreadGroup.of(double, {}, one, tensors)
+                together = ThreadGroup.of(double, self.choices, many, tensors)
             yield alone, together
 
     def _evaluation(self, metrics: Metrics | None) -> Planned:

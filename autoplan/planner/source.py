@@ -26,8 +26,8 @@ class Source:
 
     Attributes:
         whole: everything as one graph: what is recorded from, evaluated, predicted and verified where a step takes all.
-        typical: the graph of the step that is priced: ``whole``, or of the batches of epoch 0 with seed 0 the one with
-            most nodes and edges.
+        typical: the graph of the step that is priced: ``whole``, or of the full batches of epoch 0 with seed 0 the
+            one with most nodes and edges.
         collection: the graphs one by one, where a list of them was given.
         batch_size: of the graphs in a step.
         hints: by attribute, what its rows count, as far as the graphs one by one tell.
@@ -102,7 +102,8 @@ def source_of(
     if size == len(graphs):
         return Source(whole, whole, collection, size, hints, kind)
     order = BatchOrder(len(graphs), size, seed=0)
-    batches = [order.batch(step) for step in range(order.steps_per_epoch)]
+    # the last one has no more graphs than the others, and perhaps a single one, which cannot be shared out
+    batches = [order.batch(step) for step in range(len(graphs) // size)]
     work = [int(collection.weights[batch].sum()) for batch in batches]
     typical = put_together(collection, batches[int(np.argmax(work))], kind)
     return Source(whole, typical, collection, size, hints, kind)

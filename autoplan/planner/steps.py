@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import nn
 from torch_geometric.data import Data
 
 from autoplan.device import Cluster
 from autoplan.errors import AutoplanError, GuardError, TraceError
 from autoplan.execute.collection import GraphCollection
-from autoplan.opgraph import EDGE, NODE
-from autoplan.partition.halo import IntArray
+from autoplan.execute.steps import cut_parts
+from autoplan.graphstats import GraphStats, PartitionStats
+from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.partition.halo import IntArray, Shard
 from autoplan.plan import PlanData
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
@@ -163,15 +164,28 @@ def measure(
     """Measures and cuts one of a source's graphs."""
     traced = workload.traced.schema
     schema = replace(traced, rows=_rows(graph, workload))
-    return MeasuredGraph.of(graph, schema, parts, seed=seed)
+    measured = MeasuredGraph.of(graph, schema, parts, seed=seed)
+    if GRAPH in traced.rows and GRAPH not in measured.stats.rows:
+        # the only graph of a step, where other steps' graphs (or all together) are several
+        stats = replace(measured.stats, rows={**measured.stats.rows, GRAPH: schema.rows[GRAPH]})
+        return replace(measured, stats=stats)
+    return measured
 
 
 def _rows(graph: Data, workload: Workload) -> Mapping[str, int]:
     return GraphSchema.of(graph, workload.request.inputs).rows
 
 
+def shards_of_step(source: Source, step: int, seed: int, parts: int) -> tuple[Shard, ...]:
+    """What each rank holds in a step of a streamed source: the cut that its worker makes."""
+    assert source.collection is not None
+    batch = source.order(seed).batch(step)
+    cut = cut_parts(source.collection, batch, parts, range(parts), ())
+    return tuple(part.shard for part in cut)
+
+
 def sent_in_step(
-    plan: PlanData, workload: Workload, cluster: Cluster, measured: MeasuredGraph
+    plan: PlanData, workload: Workload, cluster: Cluster, shards: Sequence[Shard]
 ) -> tuple[int, ...]:
     """[P] payload bytes of one step on a graph that is not the priced one: only exchanges of rows depend on the graph.
 
@@ -179,14 +193,18 @@ def sent_in_step(
         plan: with the exchanges of the priced graph.
         workload: the step.
         cluster: the devices that the plan uses, in rank order.
-        measured: the graph, cut as the plan cuts.
+        shards: [P] what each rank holds.
     """
     ranks = len(plan.devices)
     sent = list(plan.predicted.communication_bytes)
     if ranks == 1:
         return tuple(sent)
-    opgraph, stats = workload.opgraph, measured.stats
-    group = Group(cluster, tuple(range(ranks)), stats.partitions[ranks])
+    opgraph = workload.opgraph
+    counts = {axis: int(own.sum()) for axis, own in shards[0].owned_counts.items()}
+    partition = PartitionStats(ranks, "closed", 0, 0, tuple(shard.sizes for shard in shards))
+    # of a graph, exchanges depend on nothing but its rows
+    stats = GraphStats(counts, 0, 0.0, 0, {}, {}, {ranks: partition})
+    group = Group(cluster, tuple(range(ranks)), partition)
     rows = group.row_table(opgraph, stats)
     for planned in plan.stages[0].transitions:
         tensor = opgraph.tensors[planned.tensor]
@@ -199,9 +217,3 @@ def sent_in_step(
             if crossed:
                 sent[rank] += backward[rank] - planned.backward_bytes[rank]
     return tuple(sent)
-
-
-def tensors_of(workload: Workload, graph: Data) -> dict[str, torch.Tensor]:
-    """A graph's tensors by attribute."""
-    schema = workload.traced.schema
-    return dict(zip(schema.names, schema.tensors(graph), strict=True))
