@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -29,6 +29,7 @@ from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.verify import Verification
 from autoplan.planner.workload import StepRequest, make_workload
 from autoplan.report.rebound import Rebound
+from autoplan.search import SearchOptions
 from autoplan.search.solve import check_request
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.step import Metrics
@@ -63,6 +64,7 @@ def optimize(
     exact: bool = True,
     optimizer: str = "adam",
     inputs: Mapping[str, Any] | None = None,
+    options: SearchOptions | None = None,
 ) -> Plan:
     """Plan how a model is trained on a graph with these devices.
 
@@ -76,11 +78,13 @@ def optimize(
             epoch, the last step of an epoch may have fewer; the plan is priced for the largest batch of such an epoch.
         loss: ``loss(out, graph)``. None: integer ``y`` gives cross-entropy (over ``train_mask`` if there is one), float
             ``y`` of the output's shape mean squared error; without either the plan is forward-only.
-        strategy: ``auto`` takes what is best; ``single`` or ``data`` forces a family.
+        strategy: ``auto`` takes what is best; ``single``, ``data``, ``model``, ``pipeline`` or ``hybrid`` forces a family.
         objective: what is least, ``time`` of a step or ``memory`` of the fullest device.
-        exact: only plans that train to one device's numbers. False allows others; this version has none.
+        exact: only plans that train to one device's numbers. False also allows pipelines whose micro-batches are normalised
+            one by one; the plan names each layer.
         optimizer: name in `torch.optim`, lower case; its state is part of the memory sheet.
         inputs: what the attributes are where their names do not tell, and which attribute an argument gets.
+        options: how hard to search, and which micro-batches and schedules to try.
 
     Raises:
         TraceError: the graph cannot be classified, or the model or loss fails on it.
@@ -88,7 +92,6 @@ def optimize(
         PlanError: a strategy, objective or optimizer that there is not.
         InfeasibleError: nothing fits, or the strategy asked for cannot be had.
     """
-    del exact  # every candidate of this version is exact
     OptimizerSpec(optimizer)
     check_request(strategy, objective)
     cluster = parse_cluster(devices)
@@ -101,6 +104,7 @@ def optimize(
         strategy=strategy,
         objective=objective,
         optimizer=optimizer,
+        options=replace(options or SearchOptions(), exact=exact),
     )
     return Plan(data, cluster=cluster, request=request, model=model)
 

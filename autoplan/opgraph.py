@@ -228,6 +228,7 @@ class OpStrategy:
         collectives: what the kernel issues itself.
         closed: True: only on closed partitions, where rows of the graph axis have owners and positions along it are local
             in O; False: only on others, where they are global; None: on any.
+        lossy: how its numbers differ from one device's, by design; None: they do not. Offered only with ``exact=False``.
     """
 
     name: str
@@ -237,6 +238,7 @@ class OpStrategy:
     kernel: str = "local"
     collectives: tuple[Collective, ...] = ()
     closed: bool | None = None
+    lossy: str | None = None
 
     def runs_on(self, closed: bool) -> bool:
         """Whether it may be used on a partition that is closed, or on one that is not."""

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.execute.loop import audited_steps
 from autoplan.execute.optimizers import OptimizerSpec
+from autoplan.execute.payload import step_payload
 from autoplan.execute.train import TrainResult
+from autoplan.partition.halo import Shard
 from autoplan.plan import PlanData
+from autoplan.planner.arrangement import Arrangement, RankGroup
 from autoplan.planner.check import in_double, state_of
 from autoplan.planner.choose import choose
 from autoplan.planner.eager import eager_step, eager_train
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source, batch_size_of, source_of
-from autoplan.planner.stepping import StepOutcome, ThreadGroup, outcome
+from autoplan.planner.stepping import StepOutcome, outcome
 from autoplan.planner.steps import (
     check_sizes,
     free_of_rows,
@@ -41,6 +45,7 @@ from autoplan.planner.workload import (
 )
 from autoplan.plugins import registry
 from autoplan.presence import require_present
+from autoplan.search import SearchOptions
 from autoplan.search.fingerprint import model_fingerprint
 from autoplan.trace.step import Metrics
 
@@ -64,9 +69,9 @@ class Bound:
     measured: MeasuredGraph
 
     @property
-    def workers(self) -> int:
-        """Number of ranks."""
-        return len(self.data.stages[0].devices)
+    def arrangement(self) -> Arrangement:
+        """Who computes what."""
+        return Arrangement.of_plan(self.data)
 
     @property
     def used(self) -> Cluster:
@@ -74,22 +79,16 @@ class Bound:
         devices = tuple(self.cluster.devices[use.position] for use in self.data.devices)
         return replace(self.cluster, devices=devices)
 
-    @property
-    def choices(self) -> dict[int, str]:
-        """Op index -> strategy."""
-        return {choice.op: choice.strategy for choice in self.data.stages[0].choices}
-
     def step(self, *, training: bool, seed: int) -> StepOutcome:
         """One step without an update; in evaluation mode outputs only."""
-        planned = Planned(self.workload, self.choices) if training else self._evaluation(None)
+        planned = Planned(self.workload, self.arrangement)
+        if not training:
+            planned = self._evaluation(None)
         if not planned.workload.shardable:
             return eager_step(planned.workload, self.source.whole, seed=seed)
-        group = ThreadGroup.of(
-            planned.workload,
-            planned.choices,
-            self.measured.shards(self.workers),
-            self.measured.tensors,
-        )
+        arrangement = planned.arrangement
+        shards = self.measured.shards(arrangement.parts, closed=arrangement.closed)
+        group = arrangement.group(planned.workload, shards, self.measured.tensors)
         return outcome(planned.workload, group.step(*state_of(planned.workload), seed=seed))
 
     def train(
@@ -106,11 +105,12 @@ class Bound:
         require_present(self.used)
         evaluation = self._evaluation(metrics) if metrics else None
         recorded = evaluation is None or evaluation.workload.shardable
-        if not recorded and self.workers > 1:
+        arrangement = self.arrangement
+        if not recorded and arrangement.workers > 1:
             opgraph = evaluation.workload.opgraph if evaluation is not None else None
             why = opgraph and (opgraph.reason or opgraph.single_only)
             raise PlanError(
-                f"metrics {', '.join(metrics or ())} cannot run on {self.workers} workers: {why}; "
+                f"metrics {', '.join(metrics or ())} cannot run on {arrangement.workers} workers: {why}; "
                 "compute them from plan.predict(model, graph) after training"
             )
         if not (self.workload.shardable and recorded):
@@ -129,9 +129,8 @@ class Bound:
             self.model,
             self.source,
             self.measured,
-            Planned(self.workload, self.choices),
+            Planned(self.workload, arrangement),
             evaluation,
-            workers=self.workers,
             optimizer=optimizer,
             epochs=epochs,
             seed=seed,
@@ -141,19 +140,36 @@ class Bound:
             device=self.used.devices[0].profile.torch_device or "cpu",
         )
 
-    def _counted_bytes(self, epochs: int, seed: int) -> tuple[int, ...]:
-        """What each rank is to hand to collectives in the step of a run whose collectives are counted.
+    def _counted_bytes(self, epochs: int, seed: int) -> tuple[int, ...] | None:
+        """What each rank is to hand to others in the step of a run that is counted; None where the plan can only estimate it.
 
         Raises:
             GuardError: a step of the run needs another program.
         """
         if not self.source.streamed:
-            return self.data.predicted.communication_bytes
+            estimated = self.data.pipeline is not None and not self._sent_by_stages(
+                self.measured.shards(self.arrangement.parts, closed=self.arrangement.closed)
+            )
+            return None if estimated else self.data.predicted.communication_bytes
         steps = epochs * self.source.order(seed).steps_per_epoch
         check_sizes(self.workload, self.source, seed=seed, steps=steps)
         counted, _ = audited_steps(steps)
-        shards = shards_of_step(self.source, counted, seed, self.workers)
+        shards = shards_of_step(self.source, counted, seed, self.arrangement.parts)
+        if self.data.pipeline is not None:
+            return self._sent_by_stages(shards)
         return sent_in_step(self.data, self.workload, self.used, shards)
+
+    def _sent_by_stages(self, shards: Sequence[Shard]) -> tuple[int, ...] | None:
+        """What the ranks of stages send in one step; None where only the data decide how large what crosses is."""
+        arrangement = self.arrangement
+        assert arrangement.pipeline is not None
+        parameters, _ = state_of(self.workload)
+        return step_payload(
+            arrangement.programs(self.workload),
+            shards,
+            parameters,
+            replicas=arrangement.pipeline.replicas,
+        )
 
     def verify(self, *, steps: int, seed: int) -> Verification:
         """See `autoplan.planner.verify`; of many graphs, as many batches of the first epoch one after the other."""
@@ -167,9 +183,9 @@ class Bound:
 
     def _groups(
         self, double: Workload, steps: int, seed: int
-    ) -> Iterator[tuple[ThreadGroup, ThreadGroup]]:
+    ) -> Iterator[tuple[RankGroup, RankGroup]]:
         """For each step one rank, and the plan's ranks, with the step's graph in float64."""
-        schema = self.workload.traced.schema
+        schema, arrangement = self.workload.traced.schema, self.arrangement
         for step in range(steps):
             if self.source.streamed or not step:
                 graph = self.source.graph(step, seed)
@@ -180,11 +196,11 @@ class Bound:
                 one, many = (
                     shards_of_step(self.source, step, seed, parts)
                     if self.source.streamed
-                    else self.measured.shards(parts)
-                    for parts in (1, self.workers)
+                    else self.measured.shards(parts, closed=closed)
+                    for parts, closed in ((1, False), (arrangement.parts, arrangement.closed))
                 )
-                alone = ThreadGroup.of(double, {}, one, tensors)
-                together = ThreadGroup.of(double, self.choices, many, tensors)
+                alone = Arrangement({}).group(double, one, tensors)
+                together = arrangement.group(double, many, tensors)
             yield alone, together
 
     def _evaluation(self, metrics: Metrics | None) -> Planned:
@@ -194,8 +210,11 @@ class Bound:
             make_workload(self.model, self.source.whole, self.source.request(request)),
             self.source.whole,
         )
-        if self.workers == 1 or not workload.shardable:
-            return Planned(workload, {})
+        arrangement = self.arrangement
+        if arrangement.workers == 1 or not workload.shardable:
+            return Planned(workload, Arrangement({}))
+        if arrangement.pipeline is not None:
+            return Planned(workload, arrangement.evaluating(self.workload, workload))
         with contextlib.suppress(InfeasibleError):
             choice = choose(
                 self.model,
@@ -207,11 +226,12 @@ class Bound:
                 optimizer="none",
                 strategy="data",
                 objective="time",
+                options=SearchOptions(families=("single", "data")),
             )
             best = choice.result.best
-            if len(best.ranks) == self.workers:
-                return Planned(workload, best.choices or {})
-        return Planned(workload, {})
+            if len(best.ranks) == arrangement.workers:
+                return Planned(workload, Arrangement.of_candidate(best))
+        return Planned(workload, Arrangement({}, arrangement.workers))
 
 
 def bind_plan(
@@ -229,9 +249,8 @@ def bind_plan(
     """
     source = source_of(graph, batch_size_of(data.batch), request.inputs)
     workload = trace_source(model, source, request)
-    parts = len(data.stages[0].devices)
     seed = 0 if data.partition is None else data.partition.seed
-    measured = measure(source.whole, workload, (parts,), seed=seed)
+    measured = cut_for(source.whole, workload, Arrangement.of_plan(data), seed=seed)
     if measured.fingerprint != data.fingerprints.graph:
         check_attributes(data, measured)
         raise PlanError(
@@ -241,6 +260,15 @@ def bind_plan(
         )
     check_program(data, workload)
     return Bound(data, cluster, request, model, source, workload, measured)
+
+
+def cut_for(
+    graph: Data, workload: Workload, arrangement: Arrangement, *, seed: int
+) -> MeasuredGraph:
+    """A graph, cut into the parts that an arrangement has."""
+    if not arrangement.closed:
+        return measure(graph, workload, (arrangement.parts,), seed=seed)
+    return measure(graph, workload, (), seed=seed, closed_parts=lambda units: (arrangement.parts,))
 
 
 def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:
@@ -285,7 +313,8 @@ def _graph_difference(data: PlanData, measured: MeasuredGraph) -> str:
 
 def _first_difference(data: PlanData, workload: Workload) -> str:
     """Where the plan's ops and the model's part."""
-    planned = [(choice.name, choice.module) for choice in data.stages[0].choices]
+    choices = sorted((c for stage in data.stages for c in stage.choices), key=lambda c: c.op)
+    planned = [(choice.name, choice.module) for choice in choices]
     found = [(op.name, op.module) for op in workload.opgraph.ops]
     for position, (then, now) in enumerate(zip_longest(planned, found)):
         if then != now:

@@ -15,6 +15,8 @@ from autoplan.execute.difference import Difference, first_difference
 from autoplan.opgraph import GRAPH, NODE
 from autoplan.partition.closed import ClosedOwner, units_of
 from autoplan.partition.halo import IntArray
+from autoplan.planner.arrangement import Arrangement
+from autoplan.planner.equality import step_error
 from autoplan.planner.measured import batch_array, edge_arrays, shards_of
 from autoplan.planner.workload import Workload, cast, make_workload
 from autoplan.trace.sampling import GraphSample, draw_samples
@@ -65,12 +67,7 @@ class Checker:
         program = double.traced.program
         assert program is not None
         schema = double.traced.schema
-        sample = draw_samples(self._graph, self._workload.traced.schema, seed=_SEED)[-1]
-        names = schema.names
-        tensors = {
-            name: cast(tensor.detach(), torch.float64)
-            for name, tensor in zip(names, sample.tensors, strict=True)
-        }
+        sample, tensors = self._sample(double)
         parameters, buffers = state_of(double)
         for ranks in _RANKS:
             owner = _owner_of(sample, schema, tensors, ranks, closed=closed)
@@ -95,6 +92,40 @@ class Checker:
                     f"{difference} on {ranks} ranks", _blamed(double, choices, difference)
                 )
         return None
+
+    def check_stages(self, arrangement: Arrangement) -> str | None:
+        """Runs the stages of a plan on a sample, cut as unevenly as can be, and compares them with one rank.
+
+        Returns:
+            What differs, or None.
+        """
+        try:
+            double = self._traced_in_double()
+            schema = double.traced.schema
+            sample, tensors = self._sample(double)
+            parts = arrangement.parts
+            alone = shards_of(owner_of_one(sample), schema, tensors, 1, rows=sample.rows)
+            shards = alone
+            if parts > 1:
+                owner = _owner_of(sample, schema, tensors, parts, closed=True)
+                shards = shards_of(owner, schema, tensors, parts, rows=sample.rows)
+            one = Arrangement({}).group(double, alone, tensors).step(*state_of(double), seed=_SEED)
+            many = arrangement.group(double, shards, tensors).step(*state_of(double), seed=_SEED)
+        except AutoplanError as error:
+            return f"its stages fail on a sample: {error}"
+        what, apart = step_error(one, many)
+        if apart <= _TOLERANCE:
+            return None
+        return f"its numbers differ from one device's on a sample: {what} by {apart:.1e}"
+
+    def _sample(self, double: Workload) -> tuple[GraphSample, dict[str, torch.Tensor]]:
+        """A small graph and its tensors in float64."""
+        sample = draw_samples(self._graph, self._workload.traced.schema, seed=_SEED)[-1]
+        names = double.traced.schema.names
+        return sample, {
+            name: cast(tensor.detach(), torch.float64)
+            for name, tensor in zip(names, sample.tensors, strict=True)
+        }
 
     def _traced_in_double(self) -> Workload:
         if self._double is None:
@@ -132,6 +163,11 @@ def state_of(workload: Workload) -> tuple[dict[str, torch.Tensor], dict[str, tor
         tensor = getattr(module.get_submodule(slot.module), slot.key)
         (parameters if slot.kind == "parameter" else buffers)[slot.path] = tensor.detach()
     return parameters, buffers
+
+
+def owner_of_one(sample: GraphSample) -> IntArray:
+    """[N] the only rank."""
+    return np.zeros(sample.rows["node"], dtype=np.int64)
 
 
 def uneven_owner(nodes: int, ranks: int) -> IntArray:

@@ -16,13 +16,12 @@ from torch_geometric.data import Data
 from autoplan.cost import CostModel
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError
+from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.check import Checker, Mismatch
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import Workload, model_tensors
-from autoplan.search import Candidate, SearchOptions, SearchResult, solve
+from autoplan.search import Candidate, SearchOptions, SearchResult, solve, without
 
-_OPTIONS = SearchOptions(families=("single", "data"))
-"""What plans are made of; stages are searched, but the planner does not run them yet."""
 _ROUNDS = 8
 """How often the search may be sent back; each round denies at least one strategy."""
 
@@ -51,6 +50,7 @@ def choose(
     optimizer: str,
     strategy: str,
     objective: Literal["time", "memory"],
+    options: SearchOptions | None = None,
 ) -> Choice:
     """Searches until what it offers has passed the check.
 
@@ -64,6 +64,7 @@ def choose(
         optimizer: its name.
         strategy: ``auto`` or a family.
         objective: what is least.
+        options: limits of the search.
 
     Raises:
         InfeasibleError: nothing fits, or nothing of the family asked for is left.
@@ -85,7 +86,7 @@ def choose(
                 objective=objective,
                 training=workload.traced.training,
                 denied=denied,
-                options=_OPTIONS,
+                options=options,
             )
         except InfeasibleError as error:
             if not mismatches:
@@ -98,6 +99,7 @@ def choose(
         result = search(denied)
         found = _first_mismatch(checker, result.candidates)
         if found is None:
+            result = _stages_checked(checker, result, len(cluster.devices))
             return Choice(result, tuple(mismatches))
         mismatches.append(found)
         denied = _merged(denied, found.denied)
@@ -112,7 +114,8 @@ def choose(
         c if c.feasible or c.strategy == "single" else replace(c, reason=reason)
         for c in result.candidates
     )
-    return Choice(replace(result, candidates=candidates), tuple(mismatches))
+    result = _stages_checked(checker, replace(result, candidates=candidates), len(cluster.devices))
+    return Choice(result, tuple(mismatches))
 
 
 def _first_mismatch(checker: Checker, candidates: Sequence[Candidate]) -> Mismatch | None:
@@ -122,6 +125,9 @@ def _first_mismatch(checker: Checker, candidates: Sequence[Candidate]) -> Mismat
         choices = candidate.choices
         if choices is None or all(name == "R" for name in choices.values()):
             continue
+        # the numbers of these are others by design
+        if candidate.lossy:
+            continue
         if (choices, candidate.closed) in seen:
             continue
         seen.append((choices, candidate.closed))
@@ -129,6 +135,16 @@ def _first_mismatch(checker: Checker, candidates: Sequence[Candidate]) -> Mismat
         if mismatch is not None:
             return mismatch
     return None
+
+
+def _stages_checked(checker: Checker, result: SearchResult, devices: int) -> SearchResult:
+    """The result, with the chosen candidate's stages run on a sample before it is offered."""
+    while result.best.stage_of is not None and not result.best.lossy:
+        reason = checker.check_stages(Arrangement.of_candidate(result.best))
+        if reason is None:
+            break
+        result = without(result, result.best.name, reason, devices)
+    return result
 
 
 def _merged(

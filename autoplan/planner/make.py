@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from torch import nn
@@ -10,7 +10,7 @@ from torch import nn
 from autoplan.cluster import used_cluster
 from autoplan.device import Cluster
 from autoplan.opgraph import NODE
-from autoplan.plan import PLAN_VERSION, Fingerprints, PlanData
+from autoplan.plan import PLAN_VERSION, BatchUse, Fingerprints, PlanData
 from autoplan.planner.check import Mismatch
 from autoplan.planner.choose import choose
 from autoplan.planner.measured import MeasuredGraph
@@ -18,7 +18,7 @@ from autoplan.planner.source import Source
 from autoplan.planner.steps import measure, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_tensors
 from autoplan.plugins import registry
-from autoplan.search import SearchResult
+from autoplan.search import Candidate, SearchOptions, SearchResult
 from autoplan.search.assemble import (
     alternatives,
     device_uses,
@@ -27,6 +27,7 @@ from autoplan.search.assemble import (
     stage_plans,
 )
 from autoplan.search.fingerprint import devices_fingerprint, model_fingerprint
+from autoplan.search.layouts import closed_parts
 from autoplan.trace.step_module import MODEL, user_name
 from autoplan.version import version
 
@@ -43,15 +44,22 @@ def make_plan(
     strategy: str,
     objective: Literal["time", "memory"],
     optimizer: str,
+    options: SearchOptions | None = None,
 ) -> PlanData:
     """Traces, measures, searches, checks.
 
     Raises:
         AutoplanError: see `autoplan.api.optimize`.
     """
+    options = options or SearchOptions()
     workload = trace_source(model, source, request)
     parts = numbers_of_parts(workload, source, cluster, strategy)
-    measured = measure(source.typical, workload, parts)
+    measured = measure(
+        source.typical,
+        workload,
+        parts,
+        closed_parts=closed_numbers(workload, cluster, strategy, options),
+    )
     choice = choose(
         model,
         source.whole,
@@ -62,6 +70,7 @@ def make_plan(
         optimizer=optimizer,
         strategy=strategy,
         objective=objective,
+        options=options,
     )
     return assemble_plan(
         model, source, workload, measured, cluster, choice.result, choice.mismatches, optimizer
@@ -109,7 +118,7 @@ def assemble_plan(
         strategy=best.strategy,
         forced=result.forced,
         rebound=False,
-        exact=True,
+        exact=not best.lossy,
         status=best.status,
         gap=result.gap,
         deterministic=best.deterministic,
@@ -124,7 +133,7 @@ def assemble_plan(
         graph_rows=tuple(sorted(everything.schema.rows.items())),
         graph_attributes=everything.attributes,
         partition=partition_use(best, measured.stats),
-        batch=source.use,
+        batch=source.use or _components(best, measured),
         pipeline=pipeline_use(best),
         stages=stages,
         predicted=best.prediction,
@@ -153,6 +162,25 @@ def numbers_of_parts(
     return tuple(count for count in (1, *fewer, devices) if count <= max(units, 1))
 
 
+def closed_numbers(
+    workload: Workload, cluster: Cluster, strategy: str, options: SearchOptions
+) -> Callable[[int], tuple[int, ...]]:
+    """Of a number of units, the numbers of parts along whole units that pipelines may want."""
+    devices = len(cluster.devices)
+    families = ("pipeline", "hybrid") if strategy == "auto" else (strategy,)
+    wanted = {"pipeline", "hybrid"} & {*families} & {*options.families}
+    if not wanted or devices == 1 or not workload.shardable:
+        return lambda units: ()
+    return lambda units: closed_parts(units, devices, options.micro_batches)
+
+
+def _components(best: Candidate, measured: MeasuredGraph) -> BatchUse | None:
+    """What a pipeline cuts one graph into."""
+    if not best.closed or measured.stats.unit != "component":
+        return None
+    return BatchUse("component", measured.stats.units, measured.stats.units, 1)
+
+
 def _attributes(workload: Workload, known: set[str]) -> tuple[str, ...]:
     """Plain tensors of the model (or of its loss) that the program reads, besides parameters and buffers."""
     names = {
@@ -170,6 +198,7 @@ def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismat
         notes.append(f"plain PyTorch on one device runs this step: {opgraph.reason}")
     elif opgraph.single_only:
         notes.append(f"only one device can run this step: {opgraph.single_only}")
+    notes += [f"not one device's numbers: {note}" for note in result.best.lossy]
     notes += [f"a strategy was rejected by the lock-step check: {m}" for m in mismatches]
     # a concrete trace sees fewer gradients than plain PyTorch has
     if traced.has_loss and workload.general:

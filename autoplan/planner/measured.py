@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,9 @@ from autoplan.partition.metis import partition_nodes
 from autoplan.program.rank_program import RankInput
 from autoplan.search.fingerprint import digest, graph_fingerprint
 from autoplan.trace.schema import GraphSchema
+
+ClosedParts = Iterable[int] | Callable[[int], Iterable[int]]
+"""Numbers of parts along whole units, or what tells them of the number of units."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +52,7 @@ class MeasuredGraph:
         parts: Iterable[int],
         *,
         seed: int = 0,
-        closed_parts: Iterable[int] = (),
+        closed_parts: ClosedParts = (),
     ) -> MeasuredGraph:
         """Cuts a graph with METIS, and along whole units, and measures the parts.
 
@@ -59,7 +62,7 @@ class MeasuredGraph:
             parts: numbers of parts to share it over; 1 is always there. Several graphs in one are kept whole where there
                 are as many of them as parts; else METIS cuts.
             seed: of METIS.
-            closed_parts: numbers of parts of further partitions along whole units.
+            closed_parts: numbers of parts of further partitions along whole units, or what tells them of the number of units.
         """
         tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
         edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
@@ -72,9 +75,8 @@ class MeasuredGraph:
         for count in sorted(shared - whole):
             owned[count] = partition_nodes(edges[EDGE], nodes, count, seed=seed)
             partitions[count] = measure(owned[count], edges, listed, parts=count, seed=seed)
-        packed = {
-            count: closed_owner(units, edges, count) for count in sorted(whole | set(closed_parts))
-        }
+        asked = closed_parts(units.count) if callable(closed_parts) else closed_parts
+        packed = {count: closed_owner(units, edges, count) for count in sorted(whole | set(asked))}
         closed = {
             count: measure(
                 owner.nodes,

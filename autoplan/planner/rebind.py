@@ -10,8 +10,9 @@ from torch import nn
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.plan import PlanData, Strategy
+from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.bound import check_attributes, check_program
-from autoplan.planner.make import assemble_plan, numbers_of_parts
+from autoplan.planner.make import assemble_plan, closed_numbers, numbers_of_parts
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import batch_size_of, source_of
 from autoplan.planner.steps import measure, trace_source
@@ -46,16 +47,32 @@ def rebind_plan(
         if source.streamed
         else ("nodes", workload.traced.schema.rows["node"])
     )
-    if len(ranks) > units:
+    if data.pipeline is None and len(ranks) > units:
         raise InfeasibleError(
             f"the plan shares {shared} out over {len(ranks)} devices and this graph has {units}; "
             "plan again with autoplan.optimize"
         )
-    measured = measure(source.typical, workload, sorted(parts), seed=seed)
+    wanted = closed_numbers(workload, cluster, "auto", SearchOptions())
+    own = Arrangement.of_plan(data)
+    measured = measure(
+        source.typical,
+        workload,
+        sorted(parts),
+        seed=seed,
+        closed_parts=lambda units: (*wanted(units), *((own.parts,) if own.closed else ())),
+    )
     check_attributes(data, measured)
     check_program(data, workload)
     kept = _kept(data, cluster, ranks, workload, measured)
-    others = _search(workload, measured, cluster, data, strategy="auto", denied={}).candidates
+    others = _search(
+        workload,
+        measured,
+        cluster,
+        data,
+        strategy="auto",
+        denied={},
+        options=SearchOptions(families=_families(data), exact=data.exact),
+    ).candidates
     candidates = _among(kept, others)
     gap = _gap(kept, candidates, data.objective)
     best = replace(kept, status="optimal" if gap == 0 else "feasible")
@@ -90,7 +107,7 @@ def _kept(
 ) -> Candidate:
     """The plan's own choices at their price for this graph, on its own devices.
 
-    Stages are as many as they were, and cut where this graph wants them.
+    Stages are as many as they were, and cut as they were.
     """
     chosen = {choice.op: choice.strategy for stage in data.stages for choice in stage.choices}
     denied = {
@@ -99,7 +116,15 @@ def _kept(
     }
     used = replace(cluster, devices=tuple(cluster.devices[rank] for rank in ranks))
     try:
-        result = _search(workload, measured, used, data, strategy=data.strategy, denied=denied)
+        result = _search(
+            workload,
+            measured,
+            used,
+            data,
+            strategy=data.strategy,
+            denied=denied,
+            options=_as_planned(data),
+        )
     except InfeasibleError as error:
         raise InfeasibleError(
             f"the plan's strategies cannot be kept for this graph: {error}; "
@@ -122,6 +147,20 @@ def _kept(
     return replace(alike[0], name=name, ranks=ranks)
 
 
+def _as_planned(data: PlanData) -> SearchOptions:
+    """The one candidate that the plan is."""
+    options = SearchOptions(families=(data.strategy,), exact=data.exact)
+    if data.pipeline is None:
+        return options
+    stage_of = Arrangement.of_plan(data).stage_of
+    return replace(
+        options,
+        micro_batches=(data.pipeline.micro_batches,),
+        schedules=(data.pipeline.schedule,),
+        stage_of=stage_of,
+    )
+
+
 def _search(
     workload: Workload,
     measured: MeasuredGraph,
@@ -130,6 +169,7 @@ def _search(
     *,
     strategy: str,
     denied: Mapping[int, frozenset[str]],
+    options: SearchOptions,
 ) -> SearchResult:
     return solve(
         workload.opgraph,
@@ -142,7 +182,7 @@ def _search(
         objective="memory" if data.objective == "memory" else "time",
         training=workload.traced.training,
         denied=denied,
-        options=SearchOptions(families=_families(data)),
+        options=options,
     )
 
 

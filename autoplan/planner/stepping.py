@@ -48,6 +48,11 @@ class ThreadGroup:
     shards: tuple[Shard, ...]
     tensors: Mapping[str, torch.Tensor]
 
+    @property
+    def workers(self) -> int:
+        """Number of ranks."""
+        return len(self.shards)
+
     @classmethod
     def of(
         cls,

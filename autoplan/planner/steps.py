@@ -17,7 +17,7 @@ from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import EDGE, GRAPH, NODE
 from autoplan.partition.halo import IntArray, Shard
 from autoplan.plan import PlanData
-from autoplan.planner.measured import MeasuredGraph
+from autoplan.planner.measured import ClosedParts, MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.values import check_values
 from autoplan.planner.workload import (
@@ -159,12 +159,17 @@ def check_sizes(workload: Workload, source: Source, *, seed: int, steps: int) ->
 
 
 def measure(
-    graph: Data, workload: Workload, parts: Iterable[int], *, seed: int = 0
+    graph: Data,
+    workload: Workload,
+    parts: Iterable[int],
+    *,
+    seed: int = 0,
+    closed_parts: ClosedParts = (),
 ) -> MeasuredGraph:
-    """Measures and cuts one of a source's graphs."""
+    """Measures and cuts one of a source's graphs; arguments as in `MeasuredGraph.of`."""
     traced = workload.traced.schema
     schema = replace(traced, rows=_rows(graph, workload))
-    measured = MeasuredGraph.of(graph, schema, parts, seed=seed)
+    measured = MeasuredGraph.of(graph, schema, parts, seed=seed, closed_parts=closed_parts)
     if GRAPH in traced.rows and GRAPH not in measured.stats.rows:
         # the only graph of a step, where other steps' graphs (or all together) are several
         stats = replace(measured.stats, rows={**measured.stats.rows, GRAPH: schema.rows[GRAPH]})

@@ -9,23 +9,25 @@ import torch
 from torch import nn
 
 from autoplan.execute.collection import GraphCollection
-from autoplan.execute.job import RankData, TrainJob
+from autoplan.execute.job import Pipeline, RankData, TrainJob
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.rewrite import rank_program
 from autoplan.execute.train import TrainResult, run_training
+from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.workload import Workload
+from autoplan.program.rank_program import RankProgram
 from autoplan.trace.copies import size_lazy
 from autoplan.trace.step_module import MODEL, own_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A workload and the strategy of each of its ops."""
+    """A workload and who computes what of it."""
 
     workload: Workload
-    choices: Mapping[int, str]
+    arrangement: Arrangement
 
 
 def train(
@@ -35,12 +37,11 @@ def train(
     training: Planned,
     evaluation: Planned | None,
     *,
-    workers: int,
     optimizer: OptimizerSpec,
     epochs: int,
     seed: int,
     evaluate_every: int | None,
-    planned_bytes: tuple[int, ...],
+    planned_bytes: tuple[int, ...] | None,
     progress: bool,
     device: str,
 ) -> TrainResult:
@@ -49,15 +50,14 @@ def train(
     Args:
         model: the user's.
         source: the data.
-        measured: everything as one graph, cut for the workers.
+        measured: everything as one graph, cut for the ranks.
         training: the step.
         evaluation: the metrics, if there are any.
-        workers: number of ranks.
         optimizer: see `autoplan.api.Plan.train`, as for the next three.
         epochs: see there.
         seed: see there.
         evaluate_every: see there.
-        planned_bytes: what each rank hands to collectives in the step whose collectives are counted.
+        planned_bytes: what each rank hands to others in the step that is counted; None where it is not known.
         progress: draw a bar.
         device: where the tensors of a rank live.
 
@@ -65,55 +65,83 @@ def train(
         ExecutionError: a worker failed; the model is unchanged then.
         PlanError: there is nothing to train.
     """
-    assert training.workload.traced.program is not None
-    step = rank_program(
-        training.workload.traced.program, training.workload.opgraph, training.choices
-    )
-    wanted = list(step.inputs)
+    arrangement = training.arrangement
     sized = training.workload.traced
     start = sized.module.get_submodule(MODEL) if sized.lazy else model
     tensors = sized.state_tensors(start)
-    evaluate, positions = None, {}
+    positions: dict[str, int] = {}
     if evaluation is not None:
         traced = evaluation.workload.traced
         assert traced.program is not None
-        evaluate = rank_program(traced.program, evaluation.workload.opgraph, evaluation.choices)
-        wanted += evaluate.inputs
         tensors |= traced.state_tensors(start)
-        first = len(evaluate.outputs) - len(traced.metrics)
+        first = len(traced.program.outputs) - len(traced.metrics)
         positions = {name: first + i for i, name in enumerate(traced.metrics)}
     trainable = {p for p in tensors if isinstance(tensors[p], nn.Parameter)}
     job = TrainJob(
-        program=step,
+        program=None if arrangement.pipeline is not None else _program(training),
+        pipeline=_pipeline(training, evaluation),
         parameters={path: tensors[path] for path in sorted(trainable)},
         buffers={path: tensors[path] for path in sorted(tensors.keys() - trainable)},
         optimizer=optimizer,
         epochs=epochs,
         seed=seed,
-        evaluation=evaluate,
+        evaluation=None
+        if evaluation is None or arrangement.pipeline is not None
+        else _program(evaluation),
         metrics=positions,
         evaluate_every=evaluate_every,
         device=device,
         default_dtype=torch.get_default_dtype(),
         order=source.order(seed) if source.streamed else None,
     )
-    data: Iterable[RankData] | GraphCollection = measured.rank_data(workers, wanted)
-    if source.streamed:
+    ranks = range(arrangement.workers)
+    wanted = tuple(dict.fromkeys(read for rank in ranks for read in job.reads(rank)))
+    data: Iterable[RankData] | GraphCollection
+    whole = None
+    if not source.streamed:
+        data = measured.rank_data(arrangement.parts, wanted, closed=arrangement.closed)
+        if arrangement.closed and evaluation is not None:
+            (whole,) = measured.rank_data(1, wanted)
+    else:
         assert source.collection is not None
         data = source.collection.only({read.attribute for read in wanted})
     result = run_training(
         job,
         data,
-        workers=workers,
+        workers=arrangement.workers,
         planned_bytes=planned_bytes,
         progress=progress,
+        whole=whole,
     )
     if sized.lazy:
         size_lazy(model, start)
         tensors = sized.state_tensors(model)
-    _copy_back(tensors, result, {*step.trained, *step.written})
+    programs = [job.program_of(rank) for rank in ranks]
+    changed = {name for program in programs for name in (*program.trained, *program.written)}
+    _copy_back(tensors, result, changed)
     return replace(
         result, parameters=own_values(result.parameters), buffers=own_values(result.buffers)
+    )
+
+
+def _program(planned: Planned) -> RankProgram:
+    """The one program of all ranks."""
+    workload = planned.workload
+    assert workload.traced.program is not None
+    return rank_program(workload.traced.program, workload.opgraph, planned.arrangement.choices)
+
+
+def _pipeline(training: Planned, evaluation: Planned | None) -> Pipeline | None:
+    """The programs of the stages, where there are stages."""
+    arrangement = training.arrangement
+    if arrangement.pipeline is None:
+        return None
+    return Pipeline(
+        arrangement.programs(training.workload),
+        arrangement.pipeline.schedule,
+        arrangement.pipeline.micro_batches,
+        arrangement.pipeline.replicas,
+        () if evaluation is None else evaluation.arrangement.programs(evaluation.workload),
     )
 
 

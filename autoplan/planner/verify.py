@@ -6,17 +6,17 @@ program itself is compared with the user's model as plain PyTorch runs it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch_geometric.data import Data
 
 from autoplan.execute.lockstep import StepResult
+from autoplan.planner.arrangement import RankGroup
 from autoplan.planner.check import state_of
 from autoplan.planner.eager import eager_step
-from autoplan.planner.stepping import ThreadGroup
+from autoplan.planner.equality import gradient_error, mapping_error, values_error
 from autoplan.planner.workload import Workload
 from autoplan.trace.step_module import user_name
 from autoplan.trace.validation import validate
@@ -63,7 +63,7 @@ class Verification:
 
 
 def compare(
-    workload: Workload, groups: Iterable[tuple[ThreadGroup, ThreadGroup]], *, seed: int
+    workload: Workload, groups: Iterable[tuple[RankGroup, RankGroup]], *, seed: int
 ) -> Verification:
     """Steps two groups and compares them.
 
@@ -79,18 +79,18 @@ def compare(
     for step, (alone, together) in enumerate(groups):
         if not step:
             eager = _against_eager(workload, alone)
-        steps, workers = step + 1, len(together.shards)
+        steps, workers = step + 1, together.workers
         one = alone.step(*first, seed=seed, step=step)
         many = together.step(*second, seed=seed, step=step)
-        _raise_to(errors, "loss", _values_error([one.loss], [many.loss]))
-        _raise_to(errors, "outputs", _values_error(one.outputs, many.outputs))
-        error, name = _gradient_error(one, many)
+        _raise_to(errors, "loss", values_error([one.loss], [many.loss]))
+        _raise_to(errors, "outputs", values_error(one.outputs, many.outputs))
+        error, name = gradient_error(one, many)
         if error > errors["gradients"]:
             worst = user_name(name) if name is not None else None
         _raise_to(errors, "gradients", error)
         first, second = _updated(first, one), _updated(second, many)
-        _raise_to(errors, "weights", _mapping_error(first[0], second[0]))
-        _raise_to(errors, "buffers", _mapping_error(first[1], second[1]))
+        _raise_to(errors, "weights", mapping_error(first[0], second[0]))
+        _raise_to(errors, "buffers", mapping_error(first[1], second[1]))
     return Verification(
         ok=all(error <= BOUND for error in (*errors.values(), eager)),
         workers=workers,
@@ -109,9 +109,9 @@ def compare_eager(workload: Workload, graph: Data, *, seed: int) -> Verification
     """For plans that plain PyTorch runs: two runs from one seed must agree in outputs and gradients."""
     first = eager_step(workload, graph, seed=seed)
     again = eager_step(workload, graph, seed=seed)
-    loss = _values_error([first.loss], [again.loss])
-    outputs = _values_error([first.outputs], [again.outputs])
-    gradients = _mapping_error(first.gradients, again.gradients)
+    loss = values_error([first.loss], [again.loss])
+    outputs = values_error([first.outputs], [again.outputs])
+    gradients = mapping_error(first.gradients, again.gradients)
     return Verification(
         ok=max(loss, outputs, gradients) <= BOUND,
         workers=1,
@@ -126,7 +126,7 @@ def compare_eager(workload: Workload, graph: Data, *, seed: int) -> Verification
     )
 
 
-def _against_eager(workload: Workload, alone: ThreadGroup) -> float:
+def _against_eager(workload: Workload, alone: RankGroup) -> float:
     assert workload.traced.program is not None
     inputs = tuple(alone.tensors[name] for name in workload.traced.schema.names)
     return max(validate(workload.traced.program, workload.traced.module, inputs).values())
@@ -145,59 +145,3 @@ def _updated(
 
 def _raise_to(errors: dict[str, float], what: str, value: float) -> None:
     errors[what] = max(errors[what], value)
-
-
-def _gradient_error(one: StepResult, many: StepResult) -> tuple[float, str | None]:
-    """DESIGN 8: the largest difference over max(largest of that gradient, 1e-3 of the largest of all)."""
-    largest = max((_size(g) for g in one.gradients.values() if g is not None), default=0.0)
-    worst, name = 0.0, None
-    for path in {**one.gradients, **many.gradients}:
-        mine, theirs = one.gradients.get(path), many.gradients.get(path)
-        if mine is None and theirs is None:
-            continue
-        if mine is None or theirs is None:
-            return math.inf, path
-        scale = max(_size(mine), 1e-3 * largest)
-        error = _difference(mine, theirs) / scale if scale else _difference(mine, theirs)
-        if error > worst or math.isnan(error):
-            worst, name = (math.inf if math.isnan(error) else error), path
-    return worst, name
-
-
-def _mapping_error(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> float:
-    return _values_error(list(first.values()), [second[name] for name in first])
-
-
-def _values_error(first: object, second: object) -> float:
-    """The largest difference of any two values over max(1, largest magnitude)."""
-    assert isinstance(first, (list, tuple))
-    assert isinstance(second, (list, tuple))
-    worst = 0.0
-    for one, many in zip(first, second, strict=True):
-        if one is None and many is None:
-            continue
-        if isinstance(one, torch.Tensor) and isinstance(many, torch.Tensor):
-            if one.shape != many.shape or one.dtype != many.dtype:
-                return math.inf
-            error = _difference(one, many) / max(1.0, _size(one))
-        else:
-            error = 0.0 if one == many else math.inf
-        worst = max(worst, math.inf if math.isnan(error) else error)
-    return worst
-
-
-def _difference(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Largest absolute difference; equal infinities and NaNs differ by nothing."""
-    if not first.numel():
-        return 0.0
-    left, right = first.detach().to_dense().double(), second.detach().to_dense().double()
-    same = (left == right) | (left.isnan() & right.isnan())
-    return float(torch.where(same, 0.0, (left - right).abs()).max())
-
-
-def _size(tensor: torch.Tensor) -> float:
-    return (
-        float(tensor.detach().to_dense().double().nan_to_num(0, 0, 0).abs().max())
-        if tensor.numel()
-        else 0.0
-    )

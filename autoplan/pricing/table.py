@@ -160,7 +160,7 @@ def price_table(
     prices: dict[tuple[int, str], Price] = {}
     for op in graph.ops:
         for strategy in op.strategies:
-            if group.size == 1 and strategy.name != "R":
+            if strategy.lossy is not None or (group.size == 1 and strategy.name != "R"):
                 continue
             prices[op.index, strategy.name] = price_op(
                 graph, op, strategy, rows[strategy.rows], group, pricer, training=training

@@ -11,6 +11,7 @@ adjoints follow. States in brackets are those of the arguments and results.
     nll_loss_counted     the same [scores O, targets R -> S, R]: local sum / total weight of the whole list of targets
     mean_loss_counted    mean_loss [input O, target R -> S], counting the whole target
     sync_batch_norm      batch norm over rows [O -> O, R, R]; two all-reduces of a row each in training
+    batch_norm_by_part   batch norm over the rows of one micro-batch [O -> O, R, R]; lossy
     share_self           an addition or subtraction of two numbers [R, S -> S]: each rank adds its share of the whole one
     share_other          the same [S, R -> S]
     last_graph           the highest number in ``batch`` [O -> R]: the number of all graphs, less one
@@ -130,6 +131,20 @@ def last_graph(context: RankContext, info: KernelInfo, batch: torch.Tensor) -> t
     return torch.tensor(context.axes[GRAPH].total - 1, dtype=batch.dtype, device=batch.device)
 
 
+def batch_norm_by_part(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
+    """Batch normalisation over this part's rows alone (not one device's numbers); running statistics move with every part.
+
+    One row has no variance to move a running one by, so that running statistics stay as they are.
+    """
+    operator = resolve(info.func)
+    given = bound_arguments(operator, args, kwargs)
+    values = given["input"]
+    if values.numel() == values.size(1) and given.get("running_var") is not None:
+        given["running_mean"] = given["running_mean"].clone()
+        given["running_var"] = given["running_var"].clone()
+    return call_overload(operator, given)
+
+
 def _update_running(
     given: Mapping[str, Any],
     mean: torch.Tensor,
@@ -214,6 +229,7 @@ KERNELS: Mapping[str, Kernel] = {
         nll_loss_counted,
         mean_loss_counted,
         sync_batch_norm,
+        batch_norm_by_part,
         last_graph,
         share_self,
         share_other,

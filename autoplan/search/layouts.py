@@ -105,18 +105,28 @@ def hybrid_shapes(devices: int) -> tuple[tuple[int, int], ...]:
     return tuple(pair for pair in pairs if pair[1] in counts)
 
 
-def micro_batch_counts(stages: int, units: int, replicas: int) -> tuple[int, ...]:
-    """Micro-batches of each replica; it has at least as many units as micro-batches."""
+def micro_batch_counts(
+    stages: int, units: int, replicas: int, asked: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """Micro-batches of each replica; it has at least as many units as micro-batches. ``asked``: the only ones to try."""
     wanted = {2, 3, 4, 8, 2 * stages} | ({1} if replicas > 1 else set())
     most = min(units // replicas, MOST_MICRO_BATCHES)
+    if asked is not None:
+        wanted, most = set(asked), units // replicas
     return tuple(sorted(count for count in wanted if count <= most))
 
 
-def closed_parts(units: int, devices: int) -> tuple[int, ...]:
-    """Numbers of parts along whole units that the search may ask for: ``GraphStats.closed`` should have them all."""
+def closed_parts(units: int, devices: int, asked: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Numbers of parts along whole units that the search may ask for: ``GraphStats.closed`` should have them all.
+
+    Args:
+        units: in a step.
+        devices: how many there are.
+        asked: `SearchOptions.micro_batches`.
+    """
     found = set(range(2, devices + 1))
     for shape in shapes(devices):
-        counts = micro_batch_counts(shape.stages, units, shape.replicas)
+        counts = micro_batch_counts(shape.stages, units, shape.replicas, asked)
         found.update(shape.replicas * count for count in counts)
     return tuple(sorted(count for count in found if 1 < count <= units))
 

@@ -32,18 +32,21 @@ def local_transitions(graph: OpGraph, name: str) -> tuple[Transition, ...]:
     )
 
 
-def local_strategies(graph: OpGraph, denied: Mapping[int, frozenset[str]]) -> dict[int, OpStrategy]:
+def local_strategies(
+    graph: OpGraph, denied: Mapping[int, frozenset[str]], *, lossy: bool = False
+) -> dict[int, OpStrategy]:
     """A strategy for every op, without any exchange; ops on rows run on a part of them wherever they can.
 
     Args:
         graph: the program.
         denied: op index -> names of strategies that a check has rejected.
+        lossy: where no other will do, also strategies whose numbers differ from one device's by design.
 
     Raises:
         NotLocal: some op needs rows of other parts.
     """
     moves = {name: local_transitions(graph, name) for name in graph.tensors}
-    usable = _usable(graph, moves, denied)
+    usable = _usable(graph, moves, denied, lossy)
     needs: dict[str, dict[State, None]] = {name: {} for name in graph.tensors}
     for name in graph.outputs:
         if name in needs and (_is_loss(graph, name) or "S" in graph.tensors[name].states):
@@ -68,6 +71,7 @@ def _usable(
     graph: OpGraph,
     moves: Mapping[str, Collection[Transition]],
     denied: Mapping[int, frozenset[str]],
+    lossy: bool,
 ) -> dict[int, tuple[OpStrategy, ...]]:
     """Per op, the strategies whose inputs can each be had, the preferred ones first."""
     present: dict[str, dict[State, None]] = {
@@ -82,6 +86,8 @@ def _usable(
             for strategy in _offered(graph, op)
             if strategy.name not in denied.get(op.index, frozenset())
             and not strategy.collectives
+            and strategy.runs_on(closed=True)
+            and (lossy or strategy.lossy is None)
             and all(
                 name not in graph.tensors or state in present.get(name, {})
                 for name, state in zip(op.inputs, strategy.inputs, strict=True)
@@ -117,10 +123,11 @@ def _picks_labels(graph: OpGraph, op: Op) -> bool:
     return op.forward.kind == "gather" and not op.differentiates and light
 
 
-def _rank(strategy: OpStrategy) -> tuple[int, int]:
-    """Part of the rows before all of them; owned rows before owned and halo rows, which are the same here."""
+def _rank(strategy: OpStrategy) -> tuple[bool, bool, int]:
+    """Exact before lossy, part of the rows before all of them, owned rows before owned and halo rows (the same here)."""
     made = strategy.outputs[0] if strategy.outputs else strategy.rows
-    return (strategy.rows == "R" and made != "S", _PREFERRED.index(made))
+    whole = strategy.rows == "R" and made != "S"
+    return (strategy.lossy is not None, whole, _PREFERRED.index(made))
 
 
 def _has_rows(graph: OpGraph, name: str) -> bool:
@@ -137,6 +144,15 @@ def _loadable(graph: OpGraph, needs: Mapping[str, Mapping[State, None]]) -> None
         tensor: TensorMeta = graph.tensors[name]
         if tensor.origin != "op" and any(state not in tensor.states for state in states):
             raise NotLocal(f"{tensor.source or name} is needed in states it cannot be loaded in")
+
+
+def lossy_notes(graph: OpGraph, strategies: Mapping[int, OpStrategy]) -> tuple[str, ...]:
+    """Per op that is not one device's, where it is and how it differs."""
+    return tuple(
+        f"{op.module or 'the model'} ({op.name}): {strategies[op.index].lossy}"
+        for op in graph.ops
+        if strategies[op.index].lossy is not None
+    )
 
 
 def _whole(graph: OpGraph, op: Op) -> str:

@@ -229,7 +229,8 @@ def reachable_strategies(
         for strategy in op.strategies:
             if group.size == 1 and strategy.name != "R":
                 continue
-            if not strategy.runs_on(group.closed):
+            # ranks that can talk have no need of other numbers than one device's
+            if strategy.lossy is not None or not strategy.runs_on(group.closed):
                 continue
             if strategy.name in denied.get(op.index, frozenset()):
                 continue

@@ -37,6 +37,10 @@ class SearchOptions:
         time_limit_seconds: wall clock of one solve; a stop there is not deterministic. None: no limit.
         fewer_devices: also try fewer devices than the cluster has (``data``: where a partition was measured).
         families: those that are tried.
+        micro_batches: numbers of micro-batches of a replica that are tried; None: a few that suit the number of stages.
+        schedules: orders of micro-batches that are tried.
+        exact: only strategies that give one device's numbers.
+        stage_of: op index -> stage, of a plan that is priced anew: its cut is kept, on the devices in their order.
     """
 
     head_room: float = 0.1
@@ -45,6 +49,10 @@ class SearchOptions:
     time_limit_seconds: float | None = None
     fewer_devices: bool = True
     families: tuple[Strategy, ...] = FAMILIES
+    micro_batches: tuple[int, ...] | None = None
+    schedules: tuple[Schedule, ...] = ("1f1b", "gpipe")
+    exact: bool = True
+    stage_of: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class Candidate:
             ``ranks`` runs stage s of replica d. schedule, micro_batches (of each replica), replicas, bubble: as in
             `autoplan.plan.PipelineUse`.
         closed: the batch is cut along whole units (``GraphStats.closed``).
+        lossy: how its numbers differ from one device's, by op; empty: they do not.
         status: how sure the answer is; gap: relative, of the objective against ``lower_bound_seconds``.
         lower_bound_seconds: no plan of this candidate is faster; None where nothing was proven.
         deterministic: False when a wall clock stopped the solver.
@@ -105,6 +114,7 @@ class Candidate:
     replicas: int = 1
     bubble: float = 0.0
     closed: bool = False
+    lossy: tuple[str, ...] = ()
     status: Status = "optimal"
     gap: float = 0.0
     lower_bound_seconds: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from autoplan.cost import CostModel
@@ -108,6 +109,31 @@ def solve(
         gap=_gap(best, ranked, objective),
         failures=pricer.failures,
     )
+
+
+def without(result: SearchResult, name: str, reason: str, devices: int) -> SearchResult:
+    """A result where one of the candidates is rejected after all, and the next best is chosen.
+
+    Args:
+        result: of `solve`.
+        name: of the candidate.
+        reason: why.
+        devices: how many there are.
+
+    Raises:
+        InfeasibleError: none is left.
+    """
+    candidates = tuple(
+        Candidate(c.name, c.strategy, c.ranks, reason=reason) if c.name == name else c
+        for c in result.candidates
+    )
+    strategy = result.best.strategy if result.forced else "auto"
+    allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
+    ranked = ranking(_asked_for(allowed, devices, strategy), result.objective)
+    if not ranked:
+        raise InfeasibleError(_nothing(allowed))
+    gap = _gap(ranked[0], ranked, result.objective)
+    return replace(result, best=ranked[0], candidates=candidates, gap=gap)
 
 
 def _asked_for(allowed: Sequence[Candidate], devices: int, strategy: str) -> Sequence[Candidate]:

@@ -14,7 +14,7 @@ from autoplan.plan import Schedule, Strategy
 from autoplan.search.candidates import Task, not_shareable
 from autoplan.search.infeasible import stages_too_small, too_large
 from autoplan.search.layouts import Layout, Shape, layouts, micro_batch_counts, shapes
-from autoplan.search.local import NotLocal, local_strategies
+from autoplan.search.local import NotLocal, local_strategies, lossy_notes
 from autoplan.search.result import Candidate
 from autoplan.search.stage_blocks import Blocks, atoms, merged
 from autoplan.search.stage_cuts import best_cuts
@@ -37,6 +37,10 @@ def stage_candidates(task: Task) -> tuple[Candidate, ...]:
     wanted = [shape for shape in shapes(devices) if shape.strategy in task.options.families]
     if not task.options.fewer_devices:
         wanted = [shape for shape in wanted if shape.devices >= devices]
+    kept = task.options.stage_of
+    if kept is not None:
+        stages = 1 + max(kept.values())
+        wanted = [s for s in wanted if s.stages == stages and s.devices == devices]
     return tuple(search.candidate(shape) for shape in wanted)
 
 
@@ -71,15 +75,16 @@ class _Search:
             return Candidate(name, shape.strategy, ranks, reason=reason)
         settings: list[_Setting] = []
         short: list[tuple[Layout, StageProblem]] = []
-        for layout in layouts(task.cluster, shape, self._counts(shape)):
+        for layout in self._layouts(shape):
             settings += self._settings(layout, short)
         memory = task.objective == "memory"
         settings.sort(key=lambda setting: setting.bytes if memory else setting.seconds)
         for position, setting in enumerate(settings):
-            found = self._candidate(name, shape.strategy, setting, improve=position == 0)
+            improve = position == 0 and task.options.stage_of is None
+            found = self._candidate(name, shape.strategy, setting, improve=improve)
             if found is not None:
                 return found
-        first = layouts(task.cluster, shape, self._counts(shape))[0]
+        first = self._layouts(shape)[0]
         problems = short or [(s.plan.layout, s.problem) for s in settings]
         reason = (
             stages_too_small(task.graph, problems, task.options.head_room)
@@ -88,12 +93,24 @@ class _Search:
         )
         return Candidate(name, shape.strategy, first.ranks, reason=reason)
 
+    def _layouts(self, shape: Shape) -> tuple[Layout, ...]:
+        """Where its ranks lie, with every number of micro-batches."""
+        cluster = self.task.cluster
+        if self.task.options.stage_of is None:
+            return layouts(cluster, shape, self._counts(shape))
+        ranks = tuple(range(shape.devices))
+        return tuple(
+            Layout(cluster, ranks, shape.replicas, shape.stages, count)
+            for count in self._counts(shape)
+        )
+
     def _counts(self, shape: Shape) -> Sequence[int]:
         """Numbers of micro-batches to try."""
         if shape.strategy == "model":
             return (1,)
         stats = self.task.stats
-        counts = micro_batch_counts(shape.stages, stats.units, shape.replicas)
+        asked = self.task.options.micro_batches
+        counts = micro_batch_counts(shape.stages, stats.units, shape.replicas, asked)
         return [count for count in counts if shape.replicas * count in stats.closed]
 
     def _refused(self, shape: Shape) -> str | None:
@@ -130,8 +147,17 @@ class _Search:
             try:
                 self._local = reason or local_strategies(self.task.graph, self.task.denied)
             except NotLocal as found:
-                self._local = str(found)
+                self._local = self._lossy_strategies() or str(found)
         return self._local
+
+    def _lossy_strategies(self) -> dict[int, OpStrategy] | None:
+        """With ``exact=False``, strategies some of which have numbers of their own."""
+        if self.task.options.exact:
+            return None
+        try:
+            return local_strategies(self.task.graph, self.task.denied, lossy=True)
+        except NotLocal:
+            return None
 
     def _program(self, parts: int) -> StagedProgram:
         if parts not in self._programs:
@@ -164,7 +190,7 @@ class _Search:
             prices.forward[0].mean(axis=(0, 2)) + prices.backward[0].mean(axis=(0, 2))
         )
         schedules: tuple[Schedule, ...] = (
-            ("1f1b", "gpipe") if layout.micro_batches > 1 else ("gpipe",)
+            task.options.schedules if layout.micro_batches > 1 else ("gpipe",)
         )
         for schedule in schedules:
             problem = stage_problem(
@@ -172,17 +198,24 @@ class _Search:
             )
             if len(blocks) < layout.stages:
                 return
-            cuts = best_cuts(problem, objective=task.objective)
+            cuts = self._kept(blocks) or best_cuts(problem, objective=task.objective)
             if cuts is None:
                 short.append((layout, problem))
                 continue
             plan = StagedPlan(program, layout, prices, schedule, op_stages(problem, cuts))
             yield _Setting(plan, problem, cuts, *_measured(plan, problem, cuts))
 
+    def _kept(self, blocks: Blocks) -> tuple[int, ...] | None:
+        """The stage of each block, where the plan's cut is kept."""
+        kept = self.task.options.stage_of
+        return None if kept is None else tuple(kept[ops[0]] for ops in blocks)
+
     def _blocks(self, seconds: Sequence[float]) -> Blocks:
         graph = self.task.graph
         if self._atoms is None:
             self._atoms = atoms(graph)
+        if self.task.options.stage_of is not None:
+            return self._atoms
         cost = {op.index: float(s) for op, s in zip(graph.ops, seconds, strict=True)}
         return merged(self._atoms, cost, {op.index: op.module for op in graph.ops}, MOST_BLOCKS)
 
@@ -230,6 +263,7 @@ class _Search:
             replicas=plan.layout.replicas,
             bubble=run.bubble,
             closed=plan.layout.parts > 1,
+            lossy=lossy_notes(task.graph, plan.program.strategies),
             status=cuts.status,
             gap=cuts.gap,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoplan.opgraph import Collective, OpStrategy, State
 from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling
@@ -66,7 +68,20 @@ def batch_norm(call: Call) -> Ruling | None:
         return Ruling(outputs, forward, backward, rows)
     if cut.position != 0:
         return Ruling(outputs, forward, backward)
-    return Ruling(outputs, forward, backward, (_synchronised(call, cut.axis, rest),))
+    strategies = (_synchronised(call, cut.axis, rest), _by_part(call, rest))
+    return Ruling(outputs, forward, backward, strategies)
+
+
+def _by_part(call: Call, rest: tuple[State, ...]) -> OpStrategy:
+    """Each part by its own rows, as pipelines of other frameworks do (GPipe, section 2.2): not one device's numbers."""
+    by_part = call.strategy(
+        "by_part",
+        {call.tensor("input").name: "O"},
+        ("O", *rest),
+        rows="O",
+        kernel="batch_norm_by_part",
+    )
+    return replace(by_part, lossy="each micro-batch is normalised by its own mean and variance")
 
 
 def _synchronised(call: Call, axis: str, rest: tuple[State, ...]) -> OpStrategy:
