@@ -23,6 +23,7 @@ def explain(
     strategy: options.Strategy = "auto",
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
+    batch_size: options.BatchSize = None,
     as_json: options.Json = False,
 ) -> None:
     """Explain a plan: the answer, why, its price, memory, communication and states."""
@@ -41,5 +42,6 @@ def explain(
                 strategy=strategy,
                 objective=objective,
                 optimizer=optimizer,
+                batch_size=batch_size,
             ).data
     result(data.to_json() if as_json else text.explain(data))

@@ -35,6 +35,12 @@ Optimizer = Annotated[
         "its state is part of the planned memory."
     ),
 ]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Of a list of graphs, how many make a step; without it all of them do."
+    ),
+]
 SavedPlan = Annotated[
     Path, typer.Argument(metavar="PLAN.json", help="A plan that `autoplan plan --save` wrote.")
 ]
@@ -47,7 +53,9 @@ PlanFile = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Epochs = Annotated[int, typer.Option(min=1, help="Training steps over the whole graph.")]
+Epochs = Annotated[
+    int, typer.Option(min=1, help="Training steps over the whole graph, or passes over all graphs.")
+]
 LearningRate = Annotated[float, typer.Option("--lr", min=0.0, help="Learning rate.")]
 WeightDecay = Annotated[float, typer.Option(min=0.0, help="Weight decay of the optimizer.")]
 Seed = Annotated[int, typer.Option(help="Seed of dropout and other noise.")]

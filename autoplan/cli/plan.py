@@ -17,6 +17,7 @@ def plan(
     strategy: options.Strategy = "auto",
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
+    batch_size: options.BatchSize = None,
     save: Annotated[Path | None, typer.Option(help="Write the plan to this JSON file.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -32,6 +33,7 @@ def plan(
             strategy=strategy,
             objective=objective,
             optimizer=optimizer,
+            batch_size=batch_size,
         )
         if save is not None:
             made.save(save)

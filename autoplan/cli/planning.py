@@ -24,6 +24,7 @@ def make_plan(
     strategy: str = "auto",
     objective: Literal["time", "memory"] = "time",
     optimizer: str = "adam",
+    batch_size: int | None = None,
 ) -> Plan:
     """`autoplan.optimize` with the options of the command line."""
     from autoplan.api import optimize
@@ -33,6 +34,7 @@ def make_plan(
         target.model,
         target.graph,
         devices,
+        batch_size=batch_size,
         loss=target.loss,
         strategy=strategy,
         objective=objective,
@@ -91,9 +93,10 @@ def saved_plan_alone(context: typer.Context, *options: str) -> None:
     """Raises InputError for an option given beside ``--plan`` that the saved plan already decides."""
     for option in options:
         if given(context, option):
+            name = option.replace("_", "-")
             raise InputError(
-                f"--plan and --{option} exclude each other: a saved plan has its {option}; "
-                f"leave out --{option}, or --plan to plan again"
+                f"--plan and --{name} exclude each other: a saved plan has its {name}; "
+                f"leave out --{name}, or --plan to plan again"
             )
 
 

@@ -33,6 +33,7 @@ def run(
     weight_decay: options.WeightDecay = 0.0,
     seed: options.Seed = 0,
     optimizer: options.Optimizer = "adam",
+    batch_size: options.BatchSize = None,
     save_weights: Annotated[
         Path | None, typer.Option(help="Write the trained model's state_dict to this file.")
     ] = None,
@@ -52,7 +53,7 @@ def run(
         from autoplan.report.text import headline, reasons
 
         if plan is not None:
-            saved_plan_alone(context, "strategy", "optimizer")
+            saved_plan_alone(context, "strategy", "optimizer", "batch_size")
         elif rebind:
             raise InputError("--rebind is for a saved plan; give it with --plan")
         if plan is None or given(context, "devices"):
@@ -60,7 +61,9 @@ def run(
         check_writable(save_weights, "--save-weights")
         loaded = load_target(target)
         if plan is None:
-            used = make_plan(loaded, devices, strategy=strategy, optimizer=optimizer)
+            used = make_plan(
+                loaded, devices, strategy=strategy, optimizer=optimizer, batch_size=batch_size
+            )
             say("\n".join([headline(used.data), *reasons(used.data)]))
         else:
             used = load_plan(plan, loaded, devices if given(context, "devices") else None)

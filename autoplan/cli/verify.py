@@ -15,6 +15,7 @@ def verify(
     target: options.TargetArgument,
     devices: options.Devices = "2xcpu",
     strategy: options.Strategy = "data",
+    batch_size: options.BatchSize = None,
     plan: options.PlanFile = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps to compare.")] = 3,
     as_json: options.Json = False,
@@ -28,10 +29,10 @@ def verify(
         from autoplan.cli.target import load_target
 
         if plan is not None:
-            saved_plan_alone(context, "strategy")
+            saved_plan_alone(context, "strategy", "batch_size")
         loaded = load_target(target)
         used = (
-            make_plan(loaded, devices, strategy=strategy)
+            make_plan(loaded, devices, strategy=strategy, batch_size=batch_size)
             if plan is None
             else load_plan(plan, loaded, devices if given(context, "devices") else None)
         )

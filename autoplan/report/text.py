@@ -178,6 +178,12 @@ def prediction(plan: PlanData) -> list[str]:
 def basis(plan: PlanData) -> list[str]:
     """What the plan rests on: loss, optimizer, trace and what no rule covers."""
     lines = [plan.loss, f"the optimizer is {plan.optimizer}"]
+    use = plan.batch
+    if use is not None and use.batch_size < use.units:
+        lines.append(
+            f"a step takes {use.batch_size} of {use.units} graphs, an epoch {use.steps_per_epoch} steps; prices are for "
+            "the largest batch of one epoch"
+        )
     if plan.generality == "general":
         lines.append("the trace is general: the program holds for any graph of this schema")
     else:

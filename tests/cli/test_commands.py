@@ -33,6 +33,7 @@ def test_plan_prints_the_explanation_and_nothing_else_on_stdout(api, command, fi
             "model": "model",
             "graph": "graph",
             "devices": "2xcpu",
+            "batch_size": None,
             "loss": None,
             "strategy": "data",
             "objective": "time",
@@ -239,3 +240,17 @@ def test_ctrl_c_is_one_line_and_exit_code_130(api, command, tmp_path: Path) -> N
     path.write_text("def build():\n    raise KeyboardInterrupt\n", encoding="utf-8")
     done = command("plan", f"{path}:build")
     assert (done.code, done.out, done.err) == (130, "", "autoplan: interrupted\n")
+
+
+def test_a_batch_size_reaches_the_plan(api, command, file) -> None:
+    assert command("plan", file, "--batch-size", "32").code == 0
+    assert command("run", file, "--batch-size", "8", "--epochs", "1").code == 0
+    assert [call["batch_size"] for call in api.calls if "batch_size" in call] == [32, 8]
+
+
+def test_a_saved_plan_has_its_batch_size(api, command, file, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    command("plan", file, "--save", path)
+    done = command("run", file, "--plan", path, "--batch-size", "8")
+    assert done.code == 2
+    assert "--plan and --batch-size exclude each other" in done.err

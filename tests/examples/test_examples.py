@@ -46,6 +46,18 @@ def test_gcn_cora(
     assert losses["data"] == pytest.approx(losses["single"], abs=1e-3)
 
 
+@pytest.mark.long
+def test_gin_graphs(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example(repository, "gin_graphs").main(epochs=20)
+    out = capsys.readouterr().out
+    assert "2 parts of whole graphs" in out
+    assert "80 steps" in out
+    assert "the plan equals one device" in out
+    found = re.search(r"accuracy ([0-9.]+)", out)
+    assert found is not None
+    assert float(found[1]) > 0.95
+
+
 def test_an_example_is_a_target(repository: Path) -> None:
     target = load_target(f"{repository}/examples/gcn_digits.py:build")
     assert type(target.model).__name__ == "GCN"
