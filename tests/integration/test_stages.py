@@ -233,6 +233,7 @@ def test_a_plan_with_stages_survives_its_file(tmp_path: Path) -> None:
     assert autoplan.verify(again, model, graphs).ok
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # the case's own
 @pytest.mark.parametrize("strategy", ["model", "data"])
 def test_h06_batch_norm_on_the_readout(strategy: str) -> None:
     h06 = case("h06")
