@@ -255,6 +255,7 @@ def test_h06_batch_norm_on_the_readout(strategy: str) -> None:
     assert observed["error"] is None
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # the case's own
 def test_h07_jumping_knowledge_over_three_stages() -> None:
     h07 = case("h07")
     b = h07.build()
