@@ -1,5 +1,6 @@
 """Plans as files: the same bytes from any process, and the same training from a loaded plan."""
 
+import json
 import os
 import subprocess
 import sys
@@ -16,28 +17,58 @@ from autoplan.plan import PlanData
 from autoplan.search.result import FAMILIES
 
 from .graphs import awkward_graph
+from .many import Classifier, small_graphs
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = """
+COMMON = """
 import sys, torch
 sys.path.insert(0, {root!r})
-from torch_geometric.nn.models import GAT
 import autoplan
-from tests.integration.graphs import awkward_graph
-torch.manual_seed(int(sys.argv[1]))
+from tests.integration.many import small_graphs, Classifier
+"""
+PLANNING = (
+    COMMON
+    + """
+from torch_geometric.nn.models import GAT
 from autoplan.errors import InfeasibleError
 from autoplan.search.result import FAMILIES
-for strategy in ("auto", *FAMILIES):
-    try:
-        plan = autoplan.optimize(GAT(8, 12, 2, 4, heads=3), awkward_graph(), "2xcpu", strategy=strategy)
-    except InfeasibleError as error:
-        text = f"no plan: {{error}}"
-    else:
-        assert strategy in ("auto", plan.strategy)
-        text = plan.data.to_json()
-    with open(f"{{sys.argv[2]}}/{{strategy}}", "w", encoding="utf-8") as file:
-        file.write(text)
+from tests.integration.graphs import awkward_graph
+torch.manual_seed(int(sys.argv[1]))
+for kind, data, model, devices in (
+    ("graph", awkward_graph(), GAT(8, 12, 2, 4, heads=3), "2xcpu"),
+    ("graphs", small_graphs(), Classifier(5, 3), "4xcpu"),
+):
+    for strategy in ("auto", *FAMILIES):
+        try:
+            plan = autoplan.optimize(model, data, devices, strategy=strategy)
+        except InfeasibleError as error:
+            text = f"no plan: {{error}}"
+        else:
+            assert strategy in ("auto", plan.strategy)
+            text = plan.data.to_json()
+        with open(f"{{sys.argv[2]}}/{{kind}}-{{strategy}}", "w", encoding="utf-8") as file:
+            file.write(text)
 """
+)
+TRAINING = (
+    COMMON
+    + """
+import json
+torch.manual_seed(0)
+plan = autoplan.Plan.load(sys.argv[1])
+result = plan.train(Classifier(5, 3), small_graphs(), epochs=2, seed=3, progress=False)
+print(json.dumps(result.losses))
+"""
+)
+
+
+def in_new_process(script: str, *arguments: str, hash_seed: str = "0") -> str:
+    """What a script prints."""
+    command = [sys.executable, "-W", "ignore", "-c", script.format(root=str(ROOT)), *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.long
@@ -46,23 +77,31 @@ def test_same_bytes_from_other_processes_and_other_weights(tmp_path: Path) -> No
     for seed in ("0", "1"):
         path = tmp_path / f"plans-{seed}"
         path.mkdir()
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            SCRIPT.format(root=str(ROOT)),
-            seed,
-            str(path),
-        ]
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run(command, check=True, env=environment, capture_output=True)
+        in_new_process(PLANNING, seed, str(path), hash_seed=seed)
         texts.append({file.name: file.read_bytes() for file in path.iterdir()})
 
-    assert texts[0].keys() == {"auto", *FAMILIES}
+    kinds = [f"{kind}-{family}" for kind in ("graph", "graphs") for family in ("auto", *FAMILIES)]
+    assert sorted(texts[0]) == sorted(kinds)
     assert texts[0] == texts[1]
-    PlanData.from_json(texts[0]["single"].decode())
-    PlanData.from_json(texts[0]["data"].decode())
+    for family in ("single", "data", "model"):
+        assert PlanData.from_json(texts[0][f"graph-{family}"].decode()).strategy == family
+    for family in FAMILIES:
+        assert PlanData.from_json(texts[0][f"graphs-{family}"].decode()).strategy == family
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["data", "pipeline"])
+def test_a_plan_loaded_in_a_new_process_trains_alike(tmp_path: Path, strategy: str) -> None:
+    plan = autoplan.optimize(
+        Classifier(5, 3), small_graphs(), "2xcpu", strategy=strategy, batch_size=4
+    )
+    plan.save(tmp_path / "plan.json")
+    torch.manual_seed(0)
+    here = plan.train(Classifier(5, 3), small_graphs(), epochs=2, seed=3, progress=False)
+
+    there = in_new_process(TRAINING, str(tmp_path / "plan.json"), hash_seed="7")
+
+    assert json.loads(there) == list(here.losses)
 
 
 def test_a_loaded_plan_trains_alike(tmp_path: Path) -> None:

@@ -1,16 +1,14 @@
 """Stages: every strategy that applies, forced, trains to one device's numbers (Cora and TU sets; the shared cases)."""
 
 import functools
-import itertools
 import os
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import BatchNorm, GATConv, GCNConv, GINConv, global_add_pool
+from torch_geometric.nn import BatchNorm, GATConv, GCNConv, global_add_pool
 from torch_geometric.nn.models import GCN
 
 import autoplan
@@ -19,6 +17,7 @@ from autoplan.errors import InfeasibleError
 from autoplan.search import SearchOptions
 
 from .graphs import awkward_graph
+from .many import Classifier, small_graphs
 from .test_cases import case
 
 DATA = Path(os.environ.get("AUTOPLAN_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
@@ -27,26 +26,6 @@ needs_tu = pytest.mark.skipif(not TU.exists(), reason="TU's files are absent (se
 needs_cora = pytest.mark.skipif(
     not (DATA / "planetoid").exists(), reason="Planetoid's files are absent (set AUTOPLAN_DATA)"
 )
-
-
-class GinClassifier(nn.Module):
-    """Three convolutions, a readout, dropout before the head."""
-
-    def __init__(self, features: int, classes: int, *, dropout: float = 0.3) -> None:
-        super().__init__()
-        widths = [features, 16, 16, 16]
-        self.convs = nn.ModuleList(
-            GINConv(nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, b)))
-            for a, b in itertools.pairwise(widths)
-        )
-        self.head = nn.Linear(16, classes)
-        self.dropout = dropout
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        for conv in self.convs:
-            x = conv(x, edge_index).relu()
-        x = global_add_pool(x, batch)
-        return self.head(F.dropout(x, self.dropout, self.training))
 
 
 class BatchNormClassifier(nn.Module):
@@ -69,10 +48,10 @@ def tu(name: str) -> tuple[Data, ...]:
     return tuple(datasets.tu_graphs(TU / f"{name}.txt.gz"))
 
 
-def classifier(graphs: tuple[Data, ...]) -> GinClassifier:
+def classifier(graphs: tuple[Data, ...]) -> Classifier:
     torch.manual_seed(5)
     classes = 1 + max(int(graph.y) for graph in graphs)
-    return GinClassifier(graphs[0].x.size(1), classes)
+    return Classifier(graphs[0].x.size(1), classes)
 
 
 def options(micro_batches: int, schedule: str = "1f1b") -> SearchOptions:
@@ -180,17 +159,6 @@ def test_a_pipeline_of_one_connected_graph_suggests_model() -> None:
         autoplan.optimize(GCN(4, 8, 2, 2), graph, "2xcpu", strategy="pipeline")
 
 
-def small_graphs(count: int = 9) -> list[Data]:
-    generator = torch.Generator().manual_seed(2)
-    graphs = []
-    for number in range(count):
-        nodes = 3 + number
-        edges = torch.randint(0, nodes, (2, 4 * nodes), generator=generator)
-        x = torch.randn(nodes, 5, generator=generator)
-        graphs.append(Data(x=x, edge_index=edges, y=torch.tensor([number % 3])))
-    return graphs
-
-
 def test_batch_norm_in_one_micro_batch_is_exact() -> None:
     graphs = small_graphs()
     model = BatchNormClassifier(5, 3)
@@ -223,7 +191,7 @@ def test_batch_norm_in_more_micro_batches_when_asked_for() -> None:
 
 def test_a_plan_with_stages_survives_its_file(tmp_path: Path) -> None:
     graphs = small_graphs()
-    model = GinClassifier(5, 3)
+    model = Classifier(5, 3)
     plan = autoplan.optimize(model, graphs, "2xcpu", strategy="pipeline", batch_size=4)
     plan.save(tmp_path / "plan.json")
 
@@ -294,7 +262,7 @@ def test_one_full_graph_on_three_stages(dropout: float) -> None:
 
 def test_a_batch_object_is_a_list_of_graphs() -> None:
     batch = Batch.from_data_list(small_graphs())
-    model = GinClassifier(5, 3)
+    model = Classifier(5, 3)
     plan = autoplan.optimize(model, batch, "2xcpu", strategy="pipeline")
 
     assert autoplan.verify(plan, model, batch).ok
