@@ -14,6 +14,7 @@ from autoplan.report import tables
 from autoplan.report.parts import Part
 from autoplan.report.stages import stages
 from autoplan.report.units import count, percent, seconds, seconds_range, size
+from autoplan.search.candidates import NO_SPEED
 
 WIDTH = 100
 
@@ -120,9 +121,29 @@ def reasons(plan: PlanData) -> list[str]:
     for rival in plan.alternatives:
         if chosen is not None and rival is not chosen and rival.step_seconds is not None:
             lines.append(against(chosen, rival))
+    if (
+        chosen is not None
+        and not plan.forced
+        and plan.objective == "time"
+        and _passed_over(plan, chosen)
+    ):
+        lines.append(
+            f"model counts {percent(NO_SPEED - 1)} more than its price: it computes on one device at a time, for "
+            "memory and not for speed"
+        )
     if not plan.deterministic:
         lines.append("the search was stopped by the clock: another run may plan differently")
     return lines
+
+
+def _passed_over(plan: PlanData, chosen: Alternative) -> bool:
+    """Whether a model candidate has a lower price than the chosen one."""
+    return chosen.step_seconds is not None and any(
+        rival.strategy == "model"
+        and rival.step_seconds is not None
+        and rival.step_seconds < chosen.step_seconds
+        for rival in plan.alternatives
+    )
 
 
 def against(chosen: Alternative, rival: Alternative) -> str:

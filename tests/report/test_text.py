@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,18 @@ def test_a_plan_chosen_by_price_compares_itself_with_every_rival() -> None:
         "one device is 2.1 times as fast: data on 2 would take 2.50 ms against 1.20 ms a step",
         "the search was stopped by the clock: another run may plan differently",
     ]
+
+
+def test_a_cheaper_model_plan_that_was_passed_over_is_explained() -> None:
+    plan = single_plan()
+    model = Alternative("model of 2 stages", "model", 2, 1.1e-3, None, None, None)
+    cheaper = replace(plan, alternatives=(*plan.alternatives, model))
+
+    lines = " ".join(section(explain(cheaper), "Plan"))
+
+    assert "model counts 10 % more than its price" in lines
+    assert "model counts" not in explain(plan)
+    assert "model counts" not in explain(replace(cheaper, forced=True))
 
 
 @pytest.mark.parametrize(
