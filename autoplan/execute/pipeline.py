@@ -41,11 +41,38 @@ class MicroBatch:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """What a micro-batch keeps from its forward to its backward pass."""
+    """What a micro-batch keeps from its forward to its backward pass.
+
+    Attributes:
+        received: what asks for a gradient, which goes back.
+        shapes: of what was sent and gets a gradient.
+        gradients: of the loss, if it is made here, and of what was sent, as soon as they are there.
+        root: backward starts here; None where nothing asks for a gradient.
+    """
 
     received: dict[TensorKey, torch.Tensor]
-    sent: dict[TensorKey, torch.Tensor]
-    loss: torch.Tensor | None
+    shapes: dict[TensorKey, tuple[int, ...]]
+    gradients: list[torch.Tensor]
+    root: torch.Tensor | None
+
+
+class _Root(torch.autograd.Function):
+    """Zero, whose gradient is that of the loss and of all that was sent.
+
+    The graph does not keep what was sent, unless an op has saved it, and gradients live until their op is done: had
+    `torch.autograd.backward` been given them, both would live through the whole pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.zeros((), device=values[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *seed: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given = tuple(ctx.gradients)
+        ctx.gradients.clear()
+        return None, *given
 
 
 class StageRunner:
@@ -105,12 +132,12 @@ class StageRunner:
             own = buffers
             if number != first:
                 own = {**buffers, **{name: value.clone() for name, value in start.items()}}
-            outputs, kept = self._forward(number, batch, parameters, own, backward)
-            if only_loss:
-                outputs = outputs[: int(self._program.program.has_loss)]
-            returned[number] = outputs
+            returned[number], kept = self._forward(
+                number, batch, parameters, own, backward, only_loss
+            )
             if backward:
                 held[number] = kept
+            del kept
         self._peers.finish()
         return returned
 
@@ -121,48 +148,54 @@ class StageRunner:
         parameters: Mapping[str, torch.Tensor],
         buffers: Mapping[str, torch.Tensor],
         backward: bool,
+        only_loss: bool,
     ) -> tuple[list[Any], _Held]:
-        held = _Held(self._receive(number, batch.context, backward), {}, None)
+        received = self._receive(number, batch.context, backward)
         program = self._program.program
         results = program.run(
-            batch.context, parameters, buffers, batch.inputs, batch.capture, held.received
+            batch.context, parameters, buffers, batch.inputs, batch.capture, received
         )
         count = len(results) - len(program.sends)
         values = dict(zip(program.sends, results[count:], strict=True))
         self._send(number, batch.context, values)
-        gradients = {key for message in self._back[1].values() for key in message.keys}
-        held.sent = {key: value for key, value in values.items() if key in gradients}
-        if program.has_loss:
-            held.loss = results[0]
         outputs = [
             value.detach() if isinstance(value, torch.Tensor) else value
-            for value in results[:count]
+            for value in results[: int(program.has_loss) if only_loss else count]
         ]
+        held = _Held({key: v for key, v in received.items() if v.requires_grad}, {}, [], None)
+        if backward:
+            roots = results[: int(program.has_loss)]
+            held.gradients = [torch.ones_like(loss, requires_grad=False) for loss in roots]
+            for key in (key for message in self._back[1].values() for key in message.keys):
+                if key not in held.shapes:
+                    held.shapes[key] = tuple(values[key].shape)
+                    roots.append(values[key])
+            if any(root.requires_grad for root in roots):
+                held.root = _Root.apply(held.gradients, *roots)  # type: ignore[no-untyped-call]
         return outputs, held
 
     def _backward(self, number: int, held: _Held) -> None:
         """One backward pass from the loss and from the gradients of all that was sent."""
-        gradients: dict[TensorKey, torch.Tensor] = {}
-        for target, message in self._back[1].items():
-            shapes = [tuple(held.sent[key].shape) for key in message.keys]
-            what = self._what("gradients", message, number)
-            buffer = self._take(target, message, shapes, what)
-            for key, value in message.unpack(buffer, shapes).items():
-                gradients[key] = gradients[key] + value if key in gradients else value
-        roots, seeds = [], []
-        if held.loss is not None and held.loss.requires_grad:
-            roots.append(held.loss)
-            seeds.append(torch.ones_like(held.loss))
-        for key, value in held.sent.items():
-            if value.requires_grad:
-                roots.append(value)
-                seeds.append(gradients[key].to(value.device))
-        if roots:
-            torch.autograd.backward(roots, seeds)
+        self._gradients(number, held)
+        if held.root is not None:
+            held.root.backward()  # type: ignore[no-untyped-call]
+            held.root = None
         for source, message in self._back[0].items():
             values = {key: _gradient_of(held.received[key]) for key in message.keys}
             shapes = [tuple(values[key].shape) for key in message.keys]
             self._give(source, message, values, shapes, self._what("gradients", message, number))
+
+    def _gradients(self, number: int, held: _Held) -> None:
+        """Receives the gradients of all that was sent; of what several stages read, the sum."""
+        found: dict[TensorKey, torch.Tensor] = {}
+        for target, message in self._back[1].items():
+            shapes = [held.shapes[key] for key in message.keys]
+            what = self._what("gradients", message, number)
+            buffer = self._take(target, message, shapes, what)
+            for key, value in message.unpack(buffer, shapes).items():
+                found[key] = found[key] + value if key in found else value
+        device = None if held.root is None else held.root.device
+        held.gradients += [found[key].to(device) for key in held.shapes]
 
     def _receive(
         self, number: int, context: RankContext, backward: bool

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 import torch
@@ -62,6 +63,47 @@ class Peers(Protocol):
         ...
 
 
+class _Sending:
+    """A buffer on its way: kept until it has left."""
+
+    def __init__(self, work: dist.Work, buffer: torch.Tensor, doing: str) -> None:
+        self.doing = doing
+        self.left = threading.Event()
+        self.error: RuntimeError | None = None
+        # gloo reads the buffer while it waits for the other side
+        self._kept: tuple[dist.Work, torch.Tensor] | None = work, buffer
+
+    def wait(self) -> None:
+        """Returns when it has left, or failed to."""
+        assert self._kept is not None
+        try:
+            self._kept[0].wait()
+        except RuntimeError as error:
+            self.error = error
+        self.left.set()
+
+    def forget(self) -> None:
+        """Frees the buffer of what has left."""
+        self._kept = None
+
+
+class _Waiter:
+    """A thread that waits for what is sent to one rank: gloo tells of a buffer that it has left to those alone who wait."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[_Sending] = SimpleQueue()
+        # no rank that fails is kept alive by what it has sent
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def put(self, sending: _Sending) -> None:
+        """Waits for one more buffer."""
+        self._queue.put(sending)
+
+    def _run(self) -> None:
+        while True:
+            self._queue.get().wait()
+
+
 class ProcessPeers:
     """Ranks that are processes of the default group of torch.distributed.
 
@@ -73,7 +115,8 @@ class ProcessPeers:
         """Makes a process group for every set of ranks that will sum; all ranks give the same sets."""
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
-        self._pending: list[tuple[dist.Work, torch.Tensor, str]] = []
+        self._pending: list[_Sending] = []
+        self._waiters: dict[int, _Waiter] = {}
         self._groups: dict[Ranks, ProcessCommunicator] = {}
         for ranks in sorted(groups):
             group = dist.new_group(list(ranks)) if len(ranks) < self.size else None
@@ -84,12 +127,17 @@ class ProcessPeers:
         """See `Peers.send`."""
         self._free()
         kept = buffer.to("cpu")
+        doing = f"send {what} to rank {target}"
         try:
             work = dist.isend(kept, target)
         except RuntimeError as error:
-            raise self._failure(f"send {what} to rank {target}", error) from error
+            raise self._failure(doing, error) from error
         assert work is not None
-        self._pending.append((work, kept, f"send {what} to rank {target}"))
+        sending = _Sending(work, kept, doing)
+        self._pending.append(sending)
+        if target not in self._waiters:
+            self._waiters[target] = _Waiter()
+        self._waiters[target].put(sending)
 
     def receive(self, source: int, count: int, dtype: torch.dtype, what: str) -> torch.Tensor:
         """See `Peers.receive`."""
@@ -104,20 +152,22 @@ class ProcessPeers:
 
     def finish(self) -> None:
         """See `Peers.finish`."""
-        for work, _, doing in self._pending:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise self._failure(doing, error) from error
-        self._pending = []
+        for sending in self._pending:
+            sending.left.wait()
+        self._free()
 
     def sum(self, ranks: Ranks, tensor: torch.Tensor) -> torch.Tensor:
         """See `Peers.sum`."""
         return self._groups[ranks].all_reduce(tensor)
 
     def _free(self) -> None:
-        """Forgets buffers that have left."""
-        self._pending = [entry for entry in self._pending if not entry[0].is_completed()]
+        """Forgets buffers that have left. Raises ExecutionError where one could not."""
+        left = [sending for sending in self._pending if sending.left.is_set()]
+        for sending in left:
+            if sending.error is not None:
+                raise self._failure(sending.doing, sending.error) from sending.error
+            sending.forget()
+        self._pending = [sending for sending in self._pending if sending not in left]
 
     def _failure(self, doing: str, error: RuntimeError) -> ExecutionError:
         return ExecutionError(f"rank {self.rank} could not {doing}: {error}", rank=self.rank)

@@ -44,7 +44,8 @@ class TrainResult:
         step_seconds: median of one step on the slowest rank; without warm-up and without the steps that were watched.
         peak_bytes: measured tensor memory at its highest in one step, per rank.
         communication_bytes: payload that one step handed to collectives, counted at the process group, per rank.
-        ran_as_planned: the counted payload is the planned one; None when no plan was given to compare with.
+        ran_as_planned: the counted payload is the planned one. None: there is nothing to compare with, as no plan was given or
+            its stages send each other tensors whose rows only the data decide, of which the plan has an estimate (a note says so).
         parameters, buffers: trained values by the model's own names, on the CPU.
         ranks: what each rank reported.
     """

@@ -22,6 +22,7 @@ from autoplan.search import Candidate, SearchOptions, SearchResult
 from autoplan.search.assemble import (
     alternatives,
     device_uses,
+    estimated_sends,
     partition_use,
     pipeline_use,
     stage_plans,
@@ -211,6 +212,12 @@ def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismat
         ]
         if idle:
             notes.append(f"no gradient of the loss reaches {', '.join(idle)}")
+    unknown = estimated_sends(result.best, opgraph)
+    if unknown:
+        notes.append(
+            f"between stages go {', '.join(unknown)}, whose rows only the data decide: the bytes sent are estimates, "
+            "and a run is not compared with them"
+        )
     failures = result.failures
     notes += [f"cost model {f.model} failed on {f.op}: {f.reason}" for f in failures]
     return notes

@@ -15,6 +15,7 @@ from autoplan.pricing.memory import BoolArray, MemoryModel, StaticMemory, memory
 from autoplan.states import transitions, way
 
 NO_STATIC = StaticMemory(0.0, 0.0, 0.0)
+ROW_ID_BYTES = 8
 
 
 def presence(
@@ -145,6 +146,11 @@ def stage_sheet(
     elsewhere = [p for p in range(len(own)) if p != worst]
     split = np.array([state in ("O", "H") for _, state in model.units])
     inputs = float((model.bytes[:, own[elsewhere]] * (resident & split)[:, None]).sum())
+    if group.partition is not None:
+        # every part knows the ids of its rows
+        inputs += sum(
+            ROW_ID_BYTES * sum(group.partition.shards[part].owned_rows.values()) for part in parts
+        )
     filled = replace(
         sheet,
         activations=sheet.activations + float(share[~model.edge].sum()),

@@ -48,14 +48,17 @@ def local_strategies(
     moves = {name: local_transitions(graph, name) for name in graph.tensors}
     usable = _usable(graph, moves, denied, lossy)
     needs: dict[str, dict[State, None]] = {name: {} for name in graph.tensors}
-    for name in graph.outputs:
-        if name in needs and (_is_loss(graph, name) or "S" in graph.tensors[name].states):
-            needs[name]["R"] = None
+    # the loss is what parts have shares of; whatever else is returned is whole, or has a part's own rows
+    whole = {name for name in graph.outputs if not _is_loss(graph, name)}
+    needs.update({name: {"R": None} for name in graph.outputs if name not in whole})
     chosen: dict[int, OpStrategy] = {}
     for op in reversed(graph.ops):
         for strategy in usable[op.index]:
-            pairs = zip(op.outputs, strategy.outputs, strict=True)
-            if all(way(moves[name], state, needs[name]) is not None for name, state in pairs):
+            if all(
+                way(moves[name], state, needs[name]) is not None
+                and not (state == "S" and name in whole)
+                for name, state in zip(op.outputs, strategy.outputs, strict=True)
+            ):
                 break
         else:
             raise NotLocal(_whole(graph, op))

@@ -14,14 +14,19 @@ import numpy as np
 
 from autoplan.opgraph import OpGraph
 from autoplan.search.stage_problem import Held, Message, StageProblem, Unit
-from autoplan.stages import reads, together
+from autoplan.stages import reads, together, unknown_axes
 
 Blocks = tuple[tuple[int, ...], ...]
 """Op indices by block, blocks in an order where makers come before readers."""
 
 
-def atoms(graph: OpGraph) -> Blocks:
-    """The smallest blocks: in program order of their first op where readers allow it."""
+def atoms(graph: OpGraph, *, known: bool = False) -> Blocks:
+    """The smallest blocks: in program order of their first op where readers allow it.
+
+    Args:
+        graph: the program.
+        known: only tensors whose rows follow from the graph's may cross; makers and readers of others are one block.
+    """
     import networkx as nx
 
     flow = nx.DiGraph()
@@ -32,7 +37,10 @@ def atoms(graph: OpGraph) -> Blocks:
         sources = dict.fromkeys((*(maker[n] for n in needed[op.index] if n in maker), *op.numbers))
         flow.add_edges_from((source, op.index) for source in sources if source != op.index)
         maker.update((name, op.index) for name in op.outputs)
-    for group in together(graph):
+    groups: list[Collection[int]] = list(together(graph))
+    if known:
+        groups += _unknown(graph, maker, needed)
+    for group in groups:
         # a cycle through the group: it and all between is one strongly connected component
         members = sorted(group)
         flow.add_edges_from(zip(members, (*members[1:], members[0]), strict=True))
@@ -40,6 +48,20 @@ def atoms(graph: OpGraph) -> Blocks:
     contracted = nx.condensation(flow, scc=[set(part) for part in parts])
     order = nx.lexicographical_topological_sort(contracted, key=lambda number: parts[number][0])
     return tuple(parts[number] for number in order)
+
+
+def _unknown(
+    graph: OpGraph, maker: Mapping[str, int], needed: Mapping[int, Sequence[str]]
+) -> list[list[int]]:
+    """For each tensor whose rows only the data decide, the op that makes it and those that need it."""
+    found: dict[str, list[int]] = {
+        name: [op] for name, op in maker.items() if unknown_axes([graph.tensors[name]], graph.axes)
+    }
+    for op, names in needed.items():
+        for name in names:
+            if name in found:
+                found[name].append(op)
+    return [group for group in found.values() if len(group) > 1]
 
 
 def merged(

@@ -6,6 +6,7 @@ schedules are tried with the dynamic programme; the integer programme then looks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,14 +21,17 @@ from autoplan.search.stage_blocks import Blocks, atoms, merged
 from autoplan.search.stage_cuts import best_cuts
 from autoplan.search.stage_parts import stage_parts
 from autoplan.search.stage_price import StagedPlan
-from autoplan.search.stage_problem import StageProblem, evaluate_stages, op_stages
-from autoplan.search.stage_refine import Cuts, refine
+from autoplan.search.stage_problem import BALANCE, StageProblem, evaluate_stages, op_stages
+from autoplan.search.stage_refine import Cuts, least_possible, refine
 from autoplan.search.stage_setting import StagedProgram, stage_problem
 from autoplan.simulate_stages import predict_pipeline, run_pipeline
-from autoplan.stages import strategies_of
+from autoplan.stages import strategies_of, unknown_axes
 
 MOST_BLOCKS = 128
 """Blocks that the dynamic programme cuts between."""
+ESTIMATED = 1.1
+"""A cut through tensors whose rows only the data decide (edges behind a mask) is worth it where one that avoids them takes so
+many times as long, or needs so many times the memory: what the former sends cannot be told before it runs."""
 
 
 def stage_candidates(task: Task) -> tuple[Candidate, ...]:
@@ -46,13 +50,25 @@ def stage_candidates(task: Task) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Setting:
-    """One way to run a candidate: where and how, the problem, the best contiguous cuts and their passes' seconds."""
+    """One way to run a candidate: where and how, the problem, the best contiguous cuts and what they come to (`_measured`)."""
 
     plan: StagedPlan
     problem: StageProblem
     stage_of: tuple[int, ...]
     seconds: float
     bytes: float
+
+    @property
+    def estimated(self) -> bool:
+        """Whether only the data decide how much is sent."""
+        graph = self.plan.program.graph
+        sent = [graph.tensors[crossing.tensor] for crossing in self.plan.crossings]
+        return bool(unknown_axes(sent, graph.axes))
+
+    def value(self, objective: str) -> float:
+        """What settings are ordered by."""
+        worth = self.bytes if objective == "memory" else self.seconds
+        return worth * ESTIMATED if self.estimated else worth
 
 
 class _Search:
@@ -62,7 +78,7 @@ class _Search:
         self.task = task
         self._programs: dict[int, StagedProgram] = {}
         self._local: dict[int, OpStrategy] | str | None = None
-        self._atoms: Blocks | None = None
+        self._atoms: tuple[Blocks, ...] = ()
 
     def candidate(self, shape: Shape) -> Candidate:
         """The best of its settings, or why there is none."""
@@ -77,8 +93,7 @@ class _Search:
         short: list[tuple[Layout, StageProblem]] = []
         for layout in self._layouts(shape):
             settings += self._settings(layout, short)
-        memory = task.objective == "memory"
-        settings.sort(key=lambda setting: setting.bytes if memory else setting.seconds)
+        settings.sort(key=lambda setting: setting.value(task.objective))
         for position, setting in enumerate(settings):
             improve = position == 0 and task.options.stage_of is None
             found = self._candidate(name, shape.strategy, setting, improve=improve)
@@ -182,42 +197,53 @@ class _Search:
     def _settings(
         self, layout: Layout, short: list[tuple[Layout, StageProblem]]
     ) -> Iterator[_Setting]:
-        """A setting per schedule; where memory does not suffice, the problem joins ``short``."""
+        """Settings of each schedule; where memory does not suffice, the problem joins ``short``."""
         task = self.task
         program = self._program(layout.parts)
         prices = program.price(layout.kinds()[0], task.pricer)
-        blocks = self._blocks(
-            prices.forward[0].mean(axis=(0, 2)) + prices.backward[0].mean(axis=(0, 2))
-        )
+        seconds = prices.forward[0].mean(axis=(0, 2)) + prices.backward[0].mean(axis=(0, 2))
         schedules: tuple[Schedule, ...] = (
             task.options.schedules if layout.micro_batches > 1 else ("gpipe",)
         )
+        choices = [b for b in self._blocks(seconds) if len(b) >= layout.stages]
         for schedule in schedules:
-            problem = stage_problem(
-                program, layout, blocks, prices, schedule, task.options.head_room
-            )
-            if len(blocks) < layout.stages:
-                return
-            cuts = self._kept(blocks) or best_cuts(problem, objective=task.objective)
-            if cuts is None:
-                short.append((layout, problem))
-                continue
-            plan = StagedPlan(program, layout, prices, schedule, op_stages(problem, cuts))
-            yield _Setting(plan, problem, cuts, *_measured(plan, problem, cuts))
+            best = math.inf
+            for number, blocks in enumerate(choices):
+                problem = stage_problem(
+                    program, layout, blocks, prices, schedule, task.options.head_room
+                )
+                # what crosses freely must make up for what cannot be told of it
+                if least_possible(problem, task.objective) * ESTIMATED >= best:
+                    continue
+                cuts = self._kept(blocks) or best_cuts(problem, objective=task.objective)
+                if cuts is None:
+                    if number == len(choices) - 1 and best == math.inf:
+                        short.append((layout, problem))
+                    continue
+                found = evaluate_stages(problem, cuts)
+                best = max(found.bytes) if task.objective == "memory" else found.seconds
+                plan = StagedPlan(program, layout, prices, schedule, op_stages(problem, cuts))
+                yield _Setting(plan, problem, cuts, *_measured(plan, problem, cuts))
 
     def _kept(self, blocks: Blocks) -> tuple[int, ...] | None:
         """The stage of each block, where the plan's cut is kept."""
         kept = self.task.options.stage_of
         return None if kept is None else tuple(kept[ops[0]] for ops in blocks)
 
-    def _blocks(self, seconds: Sequence[float]) -> Blocks:
+    def _blocks(self, seconds: Sequence[float]) -> tuple[Blocks, ...]:
+        """Blocks between which only tensors of known sizes pass, and those between which any may, where these are others."""
         graph = self.task.graph
-        if self._atoms is None:
-            self._atoms = atoms(graph)
+        if not self._atoms:
+            free = atoms(graph)
+            kept = self.task.options.stage_of is not None
+            self._atoms = (
+                (free,) if kept else tuple(dict.fromkeys((atoms(graph, known=True), free)))
+            )
         if self.task.options.stage_of is not None:
             return self._atoms
         cost = {op.index: float(s) for op, s in zip(graph.ops, seconds, strict=True)}
-        return merged(self._atoms, cost, {op.index: op.module for op in graph.ops}, MOST_BLOCKS)
+        modules = {op.index: op.module for op in graph.ops}
+        return tuple(merged(blocks, cost, modules, MOST_BLOCKS) for blocks in self._atoms)
 
     def _candidate(
         self, name: str, strategy: Strategy, setting: _Setting, *, improve: bool
@@ -225,7 +251,7 @@ class _Search:
         """The candidate of one setting, or None where its memory does not suffice after all."""
         task, plan = self.task, setting.plan
         cuts = Cuts(setting.problem, setting.stage_of)
-        exact = self._atoms is not None and setting.problem.blocks == self._atoms
+        exact = setting.problem.blocks in self._atoms
         if improve:
             graph = task.graph
             cuts = refine(
@@ -236,7 +262,7 @@ class _Search:
                 exact=exact,
             )
             other = replace(plan, stage_of=op_stages(cuts.problem, cuts.stage_of))
-            if _better(other, cuts, setting, task.objective):
+            if _better(replace(setting, plan=other), cuts, setting, task.objective):
                 plan = other
         costs = plan.costs(task.pricer)
         sheets = plan.sheets(task.options.head_room)
@@ -272,13 +298,19 @@ class _Search:
 def _measured(
     plan: StagedPlan, problem: StageProblem, stage_of: Sequence[int]
 ) -> tuple[float, float]:
-    """Simulated seconds of the passes, and bytes of the fullest stage."""
+    """Simulated seconds of the passes, and bytes of the fullest stage.
+
+    With one micro-batch the slowest stage counts once more (`BALANCE`).
+    """
     found = evaluate_stages(problem, stage_of)
-    return run_pipeline(plan.costs(None)).seconds, max(found.bytes)
+    seconds = run_pipeline(plan.costs(None)).seconds
+    if plan.layout.micro_batches == 1:
+        seconds += BALANCE * max(found.tau)
+    return seconds, max(found.bytes)
 
 
-def _better(plan: StagedPlan, cuts: Cuts, setting: _Setting, objective: str) -> bool:
-    seconds, used = _measured(plan, cuts.problem, cuts.stage_of)
-    if objective == "memory":
-        return used < setting.bytes * (1 - 1e-9)
-    return seconds < setting.seconds * (1 - 1e-9)
+def _better(found: _Setting, cuts: Cuts, than: _Setting, objective: str) -> bool:
+    """Whether other cuts of the same setting are better."""
+    seconds, used = _measured(found.plan, cuts.problem, cuts.stage_of)
+    value = replace(found, seconds=seconds, bytes=used).value(objective)
+    return value < than.value(objective) * (1 - 1e-9)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoplan.opgraph import Axis
 from autoplan.search.stage_blocks import atoms, coarser, merged, messages_of
 from autoplan.search.stage_problem import evaluate_stages, op_stages
 from tests.search.random_stages import random_stages
@@ -27,6 +28,23 @@ def test_what_lies_between_ops_that_stay_together_stays_with_them():
 def test_an_opaque_program_is_one_block():
     graph = replace(gcn(), single_only="it was not recorded")
     assert len(atoms(graph)) == 1
+
+
+def test_ops_on_rows_of_an_unknown_number_are_one_block_where_sizes_must_be_known():
+    graph = gcn()
+    made = graph.ops[1].outputs[0]
+    readers = [op.index for op in graph.ops if made in op.inputs]
+    chosen = Axis("select(mask)", "select", "node", ("node",))
+    tensor = replace(graph.tensors[made], dims=(chosen.name, 16))
+    unknown = replace(
+        graph,
+        tensors={**graph.tensors, made: tensor},
+        axes={**graph.axes, chosen.name: chosen},
+    )
+    together = {graph.ops[1].index, *readers}
+    assert len(together) > 1
+    assert any(together <= {*block} for block in atoms(unknown, known=True))
+    assert all(len(block) == 1 for block in atoms(unknown))
 
 
 def test_merging_prefers_one_module_and_keeps_boundaries():
