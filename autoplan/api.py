@@ -171,7 +171,7 @@ class Plan:
 
     @property
     def strategy(self) -> str:
-        """``single`` or ``data``."""
+        """``single``, ``data``, ``model``, ``pipeline`` or ``hybrid``."""
         return self.data.strategy
 
     @property
@@ -214,13 +214,19 @@ class Plan:
         return self.explain()
 
     def to_networkx(self) -> nx.DiGraph:
-        """The planned ops as nodes with their strategies, in program order; transitions are in `stages`."""
+        """The planned ops as nodes with their stage and strategy, in program order; transitions and sends are in `stages`."""
         import networkx as nx
 
         graph = nx.DiGraph()
-        for choice in self.data.stages[0].choices:
+        stage_of = {c.op: number for number, stage in enumerate(self.stages) for c in stage.choices}
+        choices = (choice for stage in self.stages for choice in stage.choices)
+        for choice in sorted(choices, key=lambda choice: choice.op):
             graph.add_node(
-                choice.op, name=choice.name, module=choice.module, strategy=choice.strategy
+                choice.op,
+                name=choice.name,
+                module=choice.module,
+                stage=stage_of[choice.op],
+                strategy=choice.strategy,
             )
             graph.add_edges_from((earlier, choice.op) for earlier in choice.after)
         return graph

@@ -57,6 +57,36 @@ def digits(k: int = 8, *, seed: int = 0) -> Data:
     )
 
 
+def rings_and_trees(count: int = 120, *, seed: int = 0) -> list[Data]:
+    """Small graphs of two classes: random trees of 6 to 20 nodes (label 0), and rings of as many (label 1), in turn.
+
+    Args:
+        count: how many.
+        seed: of sizes and trees.
+
+    Returns:
+        Graphs with ``x`` (float32 [n, 1], ones), ``edge_index`` (both directions) and ``y`` (int64 [1]).
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    random = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        nodes, label = int(random.integers(6, 21)), number % 2
+        later = np.arange(1 - label, nodes)
+        earlier = (later - 1) % nodes if label else random.integers(0, later)
+        ends = torch.from_numpy(np.stack([later, earlier]))
+        found.append(
+            Data(
+                x=torch.ones(nodes, 1),
+                edge_index=torch.cat([ends, ends.flip(0)], dim=1),
+                y=torch.tensor([label]),
+            )
+        )
+    return found
+
+
 def planetoid(directory: str | Path, name: str, *, normalise: bool = True) -> Data:
     """Cora, CiteSeer or PubMed from Planetoid's raw files, with the public split.
 

@@ -5,7 +5,6 @@ Run it, or hand ``build`` to the command line. ``autoplan.datasets.tu_graphs`` r
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,6 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GINConv, global_add_pool
 
 import autoplan
+from autoplan.datasets import rings_and_trees
 
 
 class GIN(nn.Module):
@@ -37,29 +37,10 @@ def _perceptron(first: int, second: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(first, second), nn.ReLU(), nn.Linear(second, second))
 
 
-def graphs(count: int = 120, seed: int = 0) -> list[Data]:
-    """Random trees of 6 to 20 nodes (label 0), and rings of as many (label 1)."""
-    random = np.random.default_rng(seed)
-    found = []
-    for number in range(count):
-        nodes, label = int(random.integers(6, 21)), number % 2
-        later = np.arange(1 - label, nodes)
-        earlier = (later - 1) % nodes if label else random.integers(0, later)
-        ends = torch.from_numpy(np.stack([later, earlier]))
-        found.append(
-            Data(
-                x=torch.ones(nodes, 1),
-                edge_index=torch.cat([ends, ends.flip(0)], dim=1),
-                y=torch.tensor([label]),
-            )
-        )
-    return found
-
-
 def build() -> tuple[GIN, list[Data]]:
     """The model and the graphs; the loss is the default: cross-entropy with ``y``."""
     torch.manual_seed(0)
-    return GIN(1, 16, 2), graphs()
+    return GIN(1, 16, 2), rings_and_trees(120)
 
 
 def accuracy(out: Tensor, graph: Data) -> Tensor:

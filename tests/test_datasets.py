@@ -156,3 +156,19 @@ def test_tu_files_of_another_form_are_refused(tmp_path, text, message):
 def test_a_missing_tu_file_is_named(tmp_path):
     with pytest.raises(AutoplanError, match=r"MUTAG\.txt\.gz is missing"):
         datasets.tu_graphs(tmp_path / "MUTAG.txt.gz")
+
+
+def test_rings_and_trees():
+    graphs = datasets.rings_and_trees(10)
+    assert [int(graph.y) for graph in graphs] == [0, 1] * 5
+    for graph in graphs:
+        ring = bool(graph.y)
+        assert graph.x.shape == (graph.num_nodes, 1)
+        assert 6 <= graph.num_nodes <= 20
+        assert graph.num_edges == 2 * (graph.num_nodes - (not ring))
+        check_edges(graph)
+        degrees = graph.edge_index[0].bincount()
+        assert degrees.min() >= 1
+        assert not ring or degrees.unique().tolist() == [2]
+    again = datasets.rings_and_trees(10)
+    assert all(torch.equal(a.edge_index, b.edge_index) for a, b in zip(graphs, again, strict=True))

@@ -1,8 +1,7 @@
-"""`autoplan demo`: plan, train with every strategy in turn, verify, and compare with one process."""
+"""`autoplan demo`: one graph and many, planned, trained with every strategy in turn, verified."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +9,9 @@ import typer
 
 from autoplan.cli import options
 from autoplan.cli.output import clean_stdout, document, result, say
+from autoplan.cli.strategies import Asked, Subject, ask_for_each
 from autoplan.cli.target import InputError
-from autoplan.errors import InfeasibleError
-from autoplan.report.measured import Forced, forced_candidates
+from autoplan.report.measured import forced_candidates
 from autoplan.report.text import headline, reasons, render
 from autoplan.report.units import count
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from autoplan.execute.train import TrainResult
 
 ACCURACY = "test accuracy"
-LEARNING_RATE = 0.01
-WEIGHT_DECAY = 5e-4
 MEASURED_EPOCHS = 20
-"""Of strategies that the demo only measures."""
+"""Of strategies that the demo only measures: no more steps than a steady median needs."""
 SAME_ACCURACY = 0.01
 """Accuracies of one process and of many may differ by this much: float32 sums are in another order."""
+GRAPHS = 120
+"""Rings and trees, all of them in each step: what a step sends is then the same in all."""
 
 
 def demo(
@@ -40,73 +39,23 @@ def demo(
     epochs: options.Epochs = 200,
     as_json: options.Json = False,
 ) -> None:
-    """Plan a GCN, train it with every strategy in turn, verify the plan for all devices, compare with one process.
+    """Plan a GCN on one graph and a GIN on many, train them with every strategy in turn, compare with one process.
 
-    Without --data the graph is made of scikit-learn's digits: 1,797 images, each joined to its nearest neighbours.
+    Without --data the graph is made of scikit-learn's digits: 1,797 images, each joined to its nearest neighbours. The many
+    graphs are made from a seed.
     """
     show = _show_nothing if as_json else result
     with clean_stdout():
-        from autoplan.api import optimize, verify
-        from autoplan.cli.gcn import gcn_for
         from autoplan.cli.planning import check_present
-        from autoplan.cli.run import training_document, training_text
 
         check_present(devices)
         say("loading the graph")
-        title, graph = _graph(data, name)
-        say(f"planning for {devices}")
-        chosen = optimize(gcn_for(graph), graph, devices)
-        asked = _forced(graph, devices, chosen)
-    show(planning_text(title, graph, chosen) + "\n")
-
-    plans = {one.strategy: one.plan for one in asked if one.plan is not None}
-    spread = plans.get("data", chosen)
-    runs: dict[str, TrainResult] = {}
-    with clean_stdout():
-        runs[spread.strategy] = _train(spread, graph, epochs)
-    show(training_text(spread.data, runs[spread.strategy]) + "\n")
-
-    with clean_stdout():
-        say("verifying the plan against one device")
-        verification = verify(spread, gcn_for(graph), graph, steps=3)
-    show(_section("Verified", str(verification)) + "\n")
-
-    with clean_stdout():
-        for strategy, plan in plans.items():
-            if strategy not in runs:
-                # what is only measured needs no more steps than a steady median
-                runs[strategy] = _train(
-                    plan, graph, epochs if strategy == "single" else min(epochs, MEASURED_EPOCHS)
-                )
-    reached, expected = (float(runs[s].metrics[ACCURACY]) for s in (spread.strategy, "single"))
-    same = abs(reached - expected) <= SAME_ACCURACY
-    workers = len(spread.data.devices)
-    accuracies = f"{reached:.4f} with {count(workers, 'worker')}, {expected:.4f} with one process"
-    show(_section("Test accuracy", accuracies + ("" if same else ": these differ")) + "\n")
-    rows = [_measured(one, runs.get(one.strategy)) for one in asked]
-    show(render(("Every strategy, asked for in turn", forced_candidates(rows))))
-
+        one, many = _one_graph(data, name), _many_graphs()
+    of_one, one_holds = _demo_of_one(one, devices, epochs, show)
+    of_many, many_holds = _demo_of_many(many, devices, min(epochs, MEASURED_EPOCHS), show)
     if as_json:
-        document(
-            {
-                "graph": title,
-                "chosen": chosen.data.to_dict(),
-                "training": training_document(spread.data, runs[spread.strategy]),
-                "verified": verification.ok,
-                "test_accuracy": {"workers": reached, "one_process": expected},
-                "candidates": [
-                    {"strategy": one.strategy, "reason": one.reason}
-                    if one.plan is None
-                    else {
-                        **training_document(one.plan.data, runs[one.strategy]),
-                        "strategy": one.strategy,
-                        "reason": None,
-                    }
-                    for one in asked
-                ],
-            }
-        )
-    if not (verification.ok and same):
+        document({**of_one, "many_graphs": of_many})
+    if not (one_holds and many_holds):
         raise typer.Exit(1)
 
 
@@ -114,76 +63,126 @@ def _show_nothing(text: str) -> None:
     """In place of `result` under ``--json``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A strategy that was asked for: its plan, or the reason why there is none."""
+def _demo_of_one(
+    subject: Subject, devices: str, epochs: int, show: Any
+) -> tuple[dict[str, object], bool]:
+    """Everything at length. Returns its document, and whether all that must hold does."""
+    with clean_stdout():
+        from autoplan.api import verify
+        from autoplan.cli.run import training_document, training_text
 
-    strategy: str
-    plan: Plan | None
-    reason: str | None
-
-
-def _forced(graph: Any, devices: str, chosen: Plan) -> list[_Asked]:
-    """Every family that the search knows, one after the other."""
-    from autoplan.api import optimize
-    from autoplan.cli.gcn import gcn_for
-    from autoplan.search.result import FAMILIES
-
-    found = []
-    for strategy in FAMILIES:
-        try:
-            plan = (
-                chosen
-                if chosen.strategy == strategy
-                else optimize(gcn_for(graph), graph, devices, strategy=strategy)
-            )
-        except InfeasibleError as error:
-            found.append(_Asked(strategy, None, str(error)))
-        else:
-            found.append(_Asked(strategy, plan, None))
-    return found
-
-
-def _measured(asked: _Asked, run: TrainResult | None) -> Forced:
-    if asked.plan is None or run is None:
-        return Forced(asked.strategy, reason=asked.reason)
-    return Forced(
-        asked.strategy,
-        asked.plan.data,
-        None,
-        run.step_seconds,
-        run.peak_bytes,
-        run.communication_bytes,
+        say(f"planning for {devices}")
+        chosen = subject.plan(devices)
+        asked = ask_for_each(subject, devices, chosen)
+    graph = subject.data
+    sizes = (
+        count(graph.num_nodes, "node"),
+        count(graph.num_edges, "edge"),
+        count(graph.num_node_features, "feature"),
     )
+    title = f"A two-layer GCN on {subject.title}"
+    show(planning_text(title, ", ".join(sizes), chosen) + "\n")
+
+    plans = {one.strategy: one.plan for one in asked if one.plan is not None}
+    spread = plans.get("data", chosen)
+    runs: dict[str, TrainResult] = {}
+    with clean_stdout():
+        runs[spread.strategy] = subject.train(spread, epochs)
+    show(training_text(spread.data, runs[spread.strategy]) + "\n")
+
+    with clean_stdout():
+        say("verifying the plan against one device")
+        verification = verify(spread, subject.model(), graph, steps=3)
+    show(_section("Verified", str(verification)) + "\n")
+
+    with clean_stdout():
+        for strategy, plan in plans.items():
+            if strategy not in runs:
+                shorter = epochs if strategy == "single" else min(epochs, MEASURED_EPOCHS)
+                runs[strategy] = subject.train(plan, shorter)
+    reached, expected = (float(runs[s].metrics[ACCURACY]) for s in (spread.strategy, "single"))
+    same = abs(reached - expected) <= SAME_ACCURACY
+    workers = len(spread.data.devices)
+    accuracies = f"{reached:.4f} with {count(workers, 'worker')}, {expected:.4f} with one process"
+    show(_section("Test accuracy", accuracies + ("" if same else ": these differ")) + "\n")
+    show(_every_strategy("Every strategy, asked for in turn", asked, runs) + "\n")
+    return {
+        "graph": subject.title,
+        "chosen": chosen.data.to_dict(),
+        "training": training_document(spread.data, runs[spread.strategy]),
+        "verified": verification.ok,
+        "test_accuracy": {"workers": reached, "one_process": expected},
+        "candidates": _documents(asked, runs),
+    }, verification.ok and same
 
 
-def _train(plan: Plan, graph: Any, epochs: int) -> TrainResult:
-    """From the same weights and seed each time."""
+def _demo_of_many(
+    subject: Subject, devices: str, epochs: int, show: Any
+) -> tuple[dict[str, object], bool]:
+    """In short: what one graph cannot show is a pipeline. Returns as `_demo_of_one` does."""
+    with clean_stdout():
+        from autoplan.api import verify
+
+        say(f"planning for {devices}")
+        chosen = subject.plan(devices)
+        asked = ask_for_each(subject, devices, chosen)
+    graphs = subject.data
+    sizes = (
+        count(sum(graph.num_nodes for graph in graphs), "node"),
+        count(sum(graph.num_edges for graph in graphs), "edge"),
+        "all in each step",
+    )
+    title = f"A three-layer GIN on {subject.title}"
+    show(planning_text(title, ", ".join(sizes), chosen) + "\n")
+
+    plans = {one.strategy: one.plan for one in asked if one.plan is not None}
+    with clean_stdout():
+        runs = {strategy: subject.train(plan, epochs) for strategy, plan in plans.items()}
+        cut = plans.get("pipeline", chosen)
+        say(f"verifying strategy {cut.strategy} against one device")
+        verification = verify(cut, subject.model(), graphs, steps=3)
+    show(_section("Verified", str(verification)) + "\n")
+    show(_every_strategy("Every strategy on many graphs, asked for in turn", asked, runs))
+    return {
+        "graphs": subject.title,
+        "chosen": chosen.data.to_dict(),
+        "verified": verification.ok,
+        "candidates": _documents(asked, runs),
+    }, verification.ok
+
+
+def _one_graph(data: Path | None, name: str | None) -> Subject:
+    """Raises AutoplanError for files that are not there, InputError for a name without them."""
     from autoplan.cli.gcn import accuracy, gcn_for
-
-    workers = len(plan.data.devices)
-    say(f"training {epochs} epochs with strategy {plan.strategy} on {count(workers, 'worker')}")
-    return plan.train(
-        gcn_for(graph),
-        graph,
-        epochs=epochs,
-        lr=LEARNING_RATE,
-        seed=0,
-        weight_decay=WEIGHT_DECAY,
-        metrics={ACCURACY: accuracy},
-    )
-
-
-def _graph(data: Path | None, name: str | None) -> tuple[str, Any]:
-    """The graph and its title. Raises AutoplanError for files that are not there, InputError for a name without them."""
     from autoplan.datasets import digits, planetoid
 
     if data is not None:
-        name = name or "Cora"
-        return name, planetoid(data, name)
-    if name is not None:
+        title = name or "Cora"
+        graph = planetoid(data, title)
+    elif name is not None:
         raise InputError(f"--name {name} names a graph of --data; give that folder, too")
-    return "scikit-learn's digits", digits()
+    else:
+        title, graph = "scikit-learn's digits", digits()
+    return Subject(title, lambda: gcn_for(graph), graph, {ACCURACY: accuracy}, weight_decay=5e-4)
+
+
+def _many_graphs() -> Subject:
+    from autoplan.cli.gin import accuracy, gin_for
+    from autoplan.datasets import rings_and_trees
+
+    graphs = rings_and_trees(GRAPHS)
+    metrics = {"accuracy": accuracy}
+    return Subject(f"{GRAPHS} rings and trees", lambda: gin_for(graphs), graphs, metrics)
+
+
+def _every_strategy(title: str, asked: list[Asked], runs: dict[str, TrainResult]) -> str:
+    return render(
+        (title, forced_candidates([one.measured(runs.get(one.strategy)) for one in asked]))
+    )
+
+
+def _documents(asked: list[Asked], runs: dict[str, TrainResult]) -> list[dict[str, object]]:
+    return [one.document(runs.get(one.strategy)) for one in asked]
 
 
 def _section(title: str, text: str) -> str:
@@ -192,20 +191,15 @@ def _section(title: str, text: str) -> str:
     return render((title, Text(text)))
 
 
-def planning_text(title: str, graph: Any, chosen: Plan) -> str:
-    """The graph, every candidate's price, and why `auto` chose what it chose."""
+def planning_text(title: str, sizes: str, chosen: Plan) -> str:
+    """The data, every candidate's price, and why `auto` chose what it chose."""
     from rich.text import Text
 
     from autoplan.report import tables
 
-    sizes = (
-        count(graph.num_nodes, "node"),
-        count(graph.num_edges, "edge"),
-        count(graph.num_node_features, "feature"),
-    )
     why = "\n".join([headline(chosen.data), *reasons(chosen.data)])
     return render(
-        (f"A two-layer GCN on {title}", Text(", ".join(sizes))),
+        (title, Text(sizes)),
         ("Candidates", tables.candidates(chosen.data.alternatives)),
         ("The plan's choice", Text(why)),
     )

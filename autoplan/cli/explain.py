@@ -24,6 +24,9 @@ def explain(
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
     batch_size: options.BatchSize = None,
+    micro_batches: options.MicroBatches = None,
+    schedule: options.Schedule = None,
+    exact: options.Exact = True,
     as_json: options.Json = False,
 ) -> None:
     """Explain a plan: the answer, why, its price, memory, communication and states."""
@@ -43,5 +46,8 @@ def explain(
                 objective=objective,
                 optimizer=optimizer,
                 batch_size=batch_size,
+                micro_batches=micro_batches,
+                schedule=schedule,
+                exact=exact,
             ).data
     result(data.to_json() if as_json else text.explain(data))

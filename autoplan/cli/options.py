@@ -11,7 +11,7 @@ TargetArgument = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py:FUNCTION",
-        help="A function that returns (model, graph) or (model, graph, loss).",
+        help="A function that returns (model, graph), (model, graph, loss) or a dict of model, graph, loss, batch_size.",
     ),
 ]
 Devices = Annotated[
@@ -21,8 +21,8 @@ Devices = Annotated[
     ),
 ]
 Strategy = Annotated[
-    Literal["auto", "single", "data", "model", "pipeline", "hybrid"],
-    typer.Option(help="Force a strategy; auto takes the best by price."),
+    Literal["auto", "single", "data", "model", "model:stages", "pipeline", "hybrid"],
+    typer.Option(help="Force a strategy; auto takes the best by price. model:stages is model."),
 ]
 Objective = Annotated[
     Literal["time", "memory"],
@@ -39,6 +39,24 @@ BatchSize = Annotated[
     int | None,
     typer.Option(
         min=1, help="Of a list of graphs, how many make a step; without it all of them do."
+    ),
+]
+MicroBatches = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of a pipeline, into how many micro-batches each replica cuts a step; without it several are tried.",
+    ),
+]
+Schedule = Annotated[
+    Literal["1f1b", "gpipe"] | None,
+    typer.Option(help="Of a pipeline, the order of its micro-batches; without it both are tried."),
+]
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact/--lossy",
+        help="Only plans that train to one device's numbers; or also pipelines that normalise each micro-batch alone.",
     ),
 ]
 SavedPlan = Annotated[

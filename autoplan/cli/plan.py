@@ -18,6 +18,9 @@ def plan(
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
     batch_size: options.BatchSize = None,
+    micro_batches: options.MicroBatches = None,
+    schedule: options.Schedule = None,
+    exact: options.Exact = True,
     save: Annotated[Path | None, typer.Option(help="Write the plan to this JSON file.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -34,6 +37,9 @@ def plan(
             objective=objective,
             optimizer=optimizer,
             batch_size=batch_size,
+            micro_batches=micro_batches,
+            schedule=schedule,
+            exact=exact,
         )
         if save is not None:
             made.save(save)

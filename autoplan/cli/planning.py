@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +12,7 @@ import typer
 from autoplan.cli.output import say
 from autoplan.cli.target import InputError, Target
 from autoplan.errors import PlanError
-from autoplan.plan import PlanData
+from autoplan.plan import PlanData, Schedule
 
 if TYPE_CHECKING:
     from autoplan.api import Plan
@@ -25,20 +26,31 @@ def make_plan(
     objective: Literal["time", "memory"] = "time",
     optimizer: str = "adam",
     batch_size: int | None = None,
+    micro_batches: int | None = None,
+    schedule: Schedule | None = None,
+    exact: bool = True,
 ) -> Plan:
     """`autoplan.optimize` with the options of the command line."""
     from autoplan.api import optimize
+    from autoplan.search import SearchOptions
 
     say(f"planning for {devices}")
+    search = SearchOptions()
+    if micro_batches is not None:
+        search = replace(search, micro_batches=(micro_batches,))
+    if schedule is not None:
+        search = replace(search, schedules=(schedule,))
     return optimize(
         target.model,
         target.graph,
         devices,
-        batch_size=batch_size,
+        batch_size=target.batch_size if batch_size is None else batch_size,
         loss=target.loss,
         strategy=strategy,
         objective=objective,
+        exact=exact,
         optimizer=optimizer,
+        options=search,
     )
 
 

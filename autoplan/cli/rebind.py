@@ -40,4 +40,7 @@ def rebind(
             }
         )
     else:
-        result(str(changes))
+        from autoplan.report.text import wrapped
+
+        *tables, verdict = str(changes).rstrip().split("\n")
+        result("\n".join([*tables, wrapped(verdict)]))

@@ -34,6 +34,9 @@ def run(
     seed: options.Seed = 0,
     optimizer: options.Optimizer = "adam",
     batch_size: options.BatchSize = None,
+    micro_batches: options.MicroBatches = None,
+    schedule: options.Schedule = None,
+    exact: options.Exact = True,
     save_weights: Annotated[
         Path | None, typer.Option(help="Write the trained model's state_dict to this file.")
     ] = None,
@@ -52,8 +55,9 @@ def run(
         from autoplan.cli.target import InputError, load_target
         from autoplan.report.text import headline, reasons
 
+        of_batches = ("batch_size", "micro_batches", "schedule")
         if plan is not None:
-            saved_plan_alone(context, "strategy", "optimizer", "batch_size")
+            saved_plan_alone(context, "strategy", "optimizer", *of_batches, "exact")
         elif rebind:
             raise InputError("--rebind is for a saved plan; give it with --plan")
         if plan is None or given(context, "devices"):
@@ -62,7 +66,14 @@ def run(
         loaded = load_target(target)
         if plan is None:
             used = make_plan(
-                loaded, devices, strategy=strategy, optimizer=optimizer, batch_size=batch_size
+                loaded,
+                devices,
+                strategy=strategy,
+                optimizer=optimizer,
+                batch_size=batch_size,
+                micro_batches=micro_batches,
+                schedule=schedule,
+                exact=exact,
             )
             say("\n".join([headline(used.data), *reasons(used.data)]))
         else:
@@ -106,6 +117,7 @@ def training_document(data: PlanData, trained: TrainResult) -> dict[str, object]
         "communication_bytes": {
             "predicted": list(predicted.communication_bytes),
             "measured": list(trained.communication_bytes),
+            "as_planned": trained.ran_as_planned,
         },
     }
 
@@ -126,9 +138,12 @@ def training_text(data: PlanData, trained: TrainResult) -> str:
         step_seconds=trained.step_seconds,
         peak_bytes=trained.peak_bytes,
         communication_bytes=trained.communication_bytes,
+        as_planned=trained.ran_as_planned,
     )
-    epochs = count(len(trained.losses), "epoch")
+    per_epoch = 1 if data.batch is None else data.batch.steps_per_epoch
+    epochs = count(len(trained.losses) // per_epoch, "epoch")
+    steps = "" if per_epoch == 1 else f" of {per_epoch} steps"
     return render(
-        (f"Trained {epochs} with {where}", Text("\n".join(numbers))),
+        (f"Trained {epochs}{steps} with {where}", Text("\n".join(numbers))),
         ("Predicted and measured", table),
     )

@@ -1,11 +1,11 @@
-"""Reads ``FILE.py:build``: the user's function that returns ``(model, graph)`` or ``(model, graph, loss)``."""
+"""Reads ``FILE.py:build``: the user's function that returns ``(model, graph)``, ``(model, graph, loss)`` or a dict of them."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,21 @@ class InputError(AutoplanError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What ``build()`` returned: torch's module, PyG's graph, and the loss or None for the default one."""
+    """What ``build()`` returned: torch's module, PyG's graph or many, and the loss or None for the default one.
+
+    ``batch_size``: of many graphs, how many make a step where the command line does not say.
+    """
 
     model: Any
     graph: Any
     loss: Callable[..., Any] | None
+    batch_size: int | None = None
+
+
+_KEYS = ("model", "graph", "graphs", "loss", "batch_size")
+_RETURNS = (
+    "(model, graph), (model, graph, loss) or a dict of model, graph (or graphs), loss, batch_size"
+)
 
 
 def load_target(text: str) -> Target:
@@ -39,16 +49,27 @@ def load_target(text: str) -> Target:
         raise
     except Exception as error:
         raise InputError(_failure(f"{function}() of {path} failed", error)) from error
+    target = _target(built, f"{function}() of {path}")
+    if target.loss is not None and not callable(target.loss):
+        raise InputError(
+            f"the loss that {function}() of {path} returned is {_shape(target.loss)}, not a function loss(out, graph)"
+        )
+    return target
+
+
+def _target(built: object, builder: str) -> Target:
+    """From what the function returned, by position or by name. Raises InputError."""
+    if isinstance(built, Mapping):
+        unknown = [str(key) for key in built if key not in _KEYS]
+        graphs = [key for key in ("graph", "graphs") if key in built]
+        if unknown or "model" not in built or len(graphs) != 1:
+            raise InputError(
+                f"{builder} returned a dict of {', '.join(map(str, built)) or 'nothing'}; it must return {_RETURNS}"
+            )
+        return Target(built["model"], built[graphs[0]], built.get("loss"), built.get("batch_size"))
     if not isinstance(built, tuple) or len(built) not in (2, 3):
-        raise InputError(
-            f"{function}() of {path} returned {_shape(built)}; it must return (model, graph) or (model, graph, loss)"
-        )
-    model, graph, loss = built if len(built) == 3 else (*built, None)
-    if loss is not None and not callable(loss):
-        raise InputError(
-            f"the loss that {function}() of {path} returned is {_shape(loss)}, not a function loss(out, graph)"
-        )
-    return Target(model, graph, loss)
+        raise InputError(f"{builder} returned {_shape(built)}; it must return {_RETURNS}")
+    return Target(*built) if len(built) == 3 else Target(*built, None)
 
 
 def _split(text: str) -> tuple[Path, str]:

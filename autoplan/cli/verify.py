@@ -16,6 +16,8 @@ def verify(
     devices: options.Devices = "2xcpu",
     strategy: options.Strategy = "data",
     batch_size: options.BatchSize = None,
+    micro_batches: options.MicroBatches = None,
+    schedule: options.Schedule = None,
     plan: options.PlanFile = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps to compare.")] = 3,
     as_json: options.Json = False,
@@ -29,10 +31,17 @@ def verify(
         from autoplan.cli.target import load_target
 
         if plan is not None:
-            saved_plan_alone(context, "strategy", "batch_size")
+            saved_plan_alone(context, "strategy", "batch_size", "micro_batches", "schedule")
         loaded = load_target(target)
         used = (
-            make_plan(loaded, devices, strategy=strategy, batch_size=batch_size)
+            make_plan(
+                loaded,
+                devices,
+                strategy=strategy,
+                batch_size=batch_size,
+                micro_batches=micro_batches,
+                schedule=schedule,
+            )
             if plan is None
             else load_plan(plan, loaded, devices if given(context, "devices") else None)
         )

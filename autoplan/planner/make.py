@@ -199,7 +199,8 @@ def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismat
         notes.append(f"plain PyTorch on one device runs this step: {opgraph.reason}")
     elif opgraph.single_only:
         notes.append(f"only one device can run this step: {opgraph.single_only}")
-    notes += [f"not one device's numbers: {note}" for note in result.best.lossy]
+    # a layer that is called several times is named once
+    notes += [f"not one device's numbers: {note}" for note in dict.fromkeys(result.best.lossy)]
     notes += [f"a strategy was rejected by the lock-step check: {m}" for m in mismatches]
     # a concrete trace sees fewer gradients than plain PyTorch has
     if traced.has_loss and workload.general:

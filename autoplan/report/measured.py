@@ -20,6 +20,7 @@ def predicted_and_measured(
     step_seconds: float,
     peak_bytes: Sequence[int],
     communication_bytes: Sequence[int],
+    as_planned: bool | None = None,
 ) -> Table:
     """A table of what the plan expects of one training step and what a run gave.
 
@@ -28,6 +29,8 @@ def predicted_and_measured(
         step_seconds: a typical step's time on the slowest rank.
         peak_bytes: measured tensor memory at its highest, per rank.
         communication_bytes: payload of one step counted at the process group, per rank.
+        as_planned: whether that is what the plan sends in the counted step, whose graphs may be others than those that were
+            priced; None where the data decide what crosses.
     """
     numbers = ("predicted", "measured")
     table = plain_table("per step", *numbers, "", numbers=numbers)
@@ -50,13 +53,13 @@ def predicted_and_measured(
             _verdict(measured, peak.low, peak.high),
         )
     planned, counted = sum(predicted.communication_bytes), sum(communication_bytes)
-    equal = tuple(predicted.communication_bytes) == tuple(communication_bytes)
-    table.add_row(
-        "bytes sent, all ranks",
-        f"{planned:,}",
-        f"{counted:,}",
-        "equal on every rank" if equal else "not as planned",
-    )
+    if tuple(predicted.communication_bytes) == tuple(communication_bytes):
+        sent = "equal on every rank"
+    elif as_planned:
+        sent = "as planned for that step"
+    else:
+        sent = "not as planned" if as_planned is False else "the data decide how much"
+    table.add_row("bytes sent, all ranks", f"{planned:,}", f"{counted:,}", sent)
     return table
 
 

@@ -97,9 +97,10 @@ def headline(plan: PlanData) -> str:
         a.step_seconds is not None and a.lower_bound_seconds is None for a in plan.alternatives
     )
     among = ", stages aside" if unproven and plan.pipeline is None else ""
+    best = "the best" if plan.pipeline is None or plan.rebound else "the best cut into stages"
     sure = {
         "optimal": f"proven optimal for these prices{among}",
-        "feasible": f"at most {percent(plan.gap)} from the best",
+        "feasible": f"at most {percent(plan.gap)} from {best}",
         "heuristic": "found by a heuristic, without a bound",
     }[plan.status]
     return f"{plan.strategy} on {where}: {exact}, {sure}"

@@ -102,28 +102,37 @@ def data(task: Task, count: int) -> Candidate:
         else f"data on {count} of {everyone} devices"
     )
     ranks = tuple(range(count))
-    reason = _not_shareable(task, count)
+    reason = data_refused(task, count)
     if reason is not None:
         return Candidate(name, "data", ranks, reason=reason)
     found = _search(task, name, "data", Group(task.cluster, ranks, task.cuts[count]))
     return replace(found, closed=task.cuts[count].closed)
 
 
-def _not_shareable(task: Task, count: int) -> str | None:
+def data_refused(task: Task, count: int) -> str | None:
     """Why the rows cannot be shared out between so many devices, before anything is priced."""
     if count < 2:
         return "data needs at least two devices, there is one"
     nodes = task.stats.rows["node"]
     if nodes < count:
-        there_are = "there is 1 node" if nodes == 1 else f"there are {nodes} nodes"
-        return f"{there_are} to share out over {count} devices; give fewer devices or strategy='single'"
+        return _too_few(nodes, "node", count)
     reason = not_shareable(task)
     if reason is not None:
         return reason
-    if count not in task.cuts:
-        whole = f", as it has {task.stats.units} graphs" if task.whole_units else ""
-        return f"the graph has not been cut into {count} parts{whole}"
-    return None
+    if count in task.cuts:
+        return None
+    if task.stats.unit == "graph" and task.stats.units < count:
+        return _too_few(task.stats.units, "graph", count)
+    return f"the graph has not been cut into {count} parts"
+
+
+def _too_few(units: int, unit: str, devices: int) -> str:
+    """Fewer than there are devices: what to do."""
+    there = f"there is 1 {unit}" if units == 1 else f"there are {units} {unit}s"
+    step, larger = (" in a step", " or a larger batch_size") if unit == "graph" else ("", "")
+    remedy = "strategy='single'" if units == 1 else f"at most {units} devices"
+    verb = "use" if units == 1 else "give"
+    return f"{there}{step} to share out over {devices} devices; {verb} {remedy}{larger}"
 
 
 def not_shareable(task: Task) -> str | None:

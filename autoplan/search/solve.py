@@ -12,7 +12,7 @@ from autoplan.errors import InfeasibleError, PlanError
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import OpGraph
 from autoplan.pricing.table import Pricer
-from autoplan.search.candidates import Task, one_group_candidates, ranking
+from autoplan.search.candidates import Task, data_refused, one_group_candidates, ranking
 from autoplan.search.result import (
     FAMILIES,
     Candidate,
@@ -95,6 +95,11 @@ def solve(
         denied or {},
         options,
     )
+    if strategy == "data":
+        # whoever asks for it by name is not given some of the devices because the rows are too few for all
+        reason = data_refused(task, len(cluster.devices))
+        if reason is not None:
+            raise InfeasibleError(reason)
     candidates = (*one_group_candidates(task), *stage_candidates(task))
     allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
     ranked = ranking(_asked_for(allowed, len(cluster.devices), strategy), objective)
@@ -137,7 +142,7 @@ def without(result: SearchResult, name: str, reason: str, devices: int) -> Searc
 
 
 def _asked_for(allowed: Sequence[Candidate], devices: int, strategy: str) -> Sequence[Candidate]:
-    """Whoever forces a family of several devices means all of them; fewer only where all of them cannot have it."""
+    """Whoever forces a family of several devices means all of them; fewer only where it does not fit on all of them."""
     everyone = [c for c in allowed if len(c.ranks) == devices and c.feasible]
     return everyone if strategy not in ("auto", "single") and everyone else allowed
 

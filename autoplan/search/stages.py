@@ -145,16 +145,31 @@ class _Search:
             return large
         if shape.strategy == "model":
             return None
+        if task.stats.units < 2 and task.stats.unit == "graph":
+            return (
+                "a step takes one graph, which cannot be cut into micro-batches without losing edges; "
+                "give more graphs a step, or use strategy='model' (stages, one micro-batch)"
+            )
         if task.stats.units < 2:
             return (
                 "one connected graph cannot be cut into micro-batches without losing edges; "
                 "use strategy='model' (stages, one micro-batch) or 'data'"
             )
         if not self._counts(shape):
-            unit = f"{task.stats.units} {task.stats.unit}s"
-            return f"the batch of {unit} has not been cut into enough parts for {shape.replicas} replicas"
+            return self._too_few_units(shape)
         local = self._local_strategies()
         return local if isinstance(local, str) else None
+
+    def _too_few_units(self, shape: Shape) -> str:
+        """Why none of the numbers of micro-batches can be had."""
+        stats, asked = self.task.stats, self.task.options.micro_batches
+        each = f" for each of {shape.replicas} replicas" if shape.replicas > 1 else ""
+        wanted = f"{min(asked)} micro-batches{each}" if asked else f"{shape.replicas} replicas"
+        fewer = "fewer micro-batches, " if asked else ""
+        return (
+            f"{stats.units} {stats.unit}s in a step are too few for {wanted}; "
+            f"give {fewer}more {stats.unit}s a step, or use strategy='model' (stages, one micro-batch)"
+        )
 
     def _local_strategies(self) -> dict[int, OpStrategy] | str:
         if self._local is None:

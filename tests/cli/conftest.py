@@ -51,6 +51,7 @@ class FakePlan:
             step_seconds=3e-3,
             peak_bytes=tuple(int(p.value) for p in self.data.predicted.peak_bytes),
             communication_bytes=self.data.predicted.communication_bytes,
+            ran_as_planned=True,
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from autoplan.plan import PlanData
 from autoplan.report.text import explain
+from autoplan.search import SearchOptions
 from tests.cli.fresh import without_torch
 from tests.report.plans import data_plan, single_plan
 
@@ -37,9 +38,22 @@ def test_plan_prints_the_explanation_and_nothing_else_on_stdout(api, command, fi
             "loss": None,
             "strategy": "data",
             "objective": "time",
+            "exact": True,
             "optimizer": "adam",
+            "options": SearchOptions(),
         }
     ]
+
+
+def test_options_of_pipelines_reach_the_search(api, command, file) -> None:
+    options = ("--micro-batches", "3", "--schedule", "gpipe")
+    for name in ("plan", "explain", "run", "verify"):
+        exact = () if name == "verify" else ("--lossy",)
+        done = command(name, file, "--strategy", "pipeline", *options, *exact)
+        assert done.code == 0, done.err
+    asked = SearchOptions(micro_batches=(3,), schedules=("gpipe",))
+    assert [call["options"] for call in api.calls] == [asked] * 4
+    assert [call["exact"] for call in api.calls] == [False, False, False, True]
 
 
 def test_plan_as_json_is_one_document(api, command, file) -> None:

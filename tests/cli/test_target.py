@@ -31,6 +31,15 @@ def test_model_graph_and_loss(tmp_path: Path) -> None:
     assert target.loss is max
 
 
+def test_a_dict_by_name(tmp_path: Path) -> None:
+    text = "def build():\n    return {'model': 1, 'graphs': [2, 3], 'batch_size': 2}\n"
+    target = load_target(write(tmp_path, text) + ":build")
+    assert (target.model, target.graph, target.loss, target.batch_size) == (1, [2, 3], None, 2)
+    text = text.replace("graphs", "graf")
+    with pytest.raises(InputError, match=r"a dict of model, graf, batch_size; it must return"):
+        load_target(write(tmp_path, text, "wrong.py") + ":build")
+
+
 def test_neighbours_of_the_file_can_be_imported(tmp_path: Path) -> None:
     write(tmp_path, "SIZE = 7\n", "my_neighbour.py")
     path = write(tmp_path, "from my_neighbour import SIZE\ndef build():\n    return SIZE, 0\n")

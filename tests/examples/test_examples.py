@@ -58,6 +58,18 @@ def test_gin_graphs(repository: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert float(found[1]) > 0.95
 
 
+@pytest.mark.long
+def test_gin_pipeline(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example(repository, "gin_pipeline").main(epochs=4)
+    out = capsys.readouterr().out
+    assert "pipeline on 2 devices (2xcpu): exact" in out
+    assert "4 micro-batches of whole graphs" in out
+    assert "the plan equals one device" in out
+    found = re.search(r"12 steps.*losses differ by ([0-9.e-]+) at most", out, flags=re.DOTALL)
+    assert found is not None
+    assert float(found[1]) < 1e-4
+
+
 def test_an_example_is_a_target(repository: Path) -> None:
     target = load_target(f"{repository}/examples/gcn_digits.py:build")
     assert type(target.model).__name__ == "GCN"

@@ -111,8 +111,14 @@ def test_every_command_prints_one_document(tmp_path: Path) -> None:
     assert candidates.keys() == set(FAMILIES)
     for each in candidates.values():
         assert (each["reason"] is None) == ("step_seconds" in each)
-    counted = candidates["data"]["communication_bytes"]
-    assert counted["predicted"] == counted["measured"]
+    many = {each["strategy"]: each for each in demo["many_graphs"]["candidates"]}
+    assert many["pipeline"]["reason"] is None
+    assert "one connected graph" in candidates["pipeline"]["reason"]
+    assert demo["verified"]
+    assert demo["many_graphs"]["verified"]
+    for each in (candidates["data"], candidates["model"], many["data"], many["pipeline"]):
+        counted = each["communication_bytes"]
+        assert counted["predicted"] == counted["measured"]
     assert "loud" in json.dumps(listed)
     assert "A loud device" in json.dumps(one)
     assert "loud" in json.dumps(installed)

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GINConv, global_add_pool
 from torch_geometric.nn.models import GCN, GraphSAGE
 
 import autoplan
+from autoplan.datasets import rings_and_trees
 from autoplan.errors import InfeasibleError, PlanError
-from autoplan.search.result import FAMILIES
+from autoplan.search import SearchOptions
 
 from .graphs import awkward_graph
 
@@ -26,7 +29,7 @@ def larger() -> Data:
     return awkward_graph(90, 400, seed=3)
 
 
-@pytest.mark.parametrize("strategy", [f for f in FAMILIES if f in ("single", "data")])
+@pytest.mark.parametrize("strategy", ["single", "data"])
 def test_a_plan_is_kept_for_a_larger_graph(strategy: str) -> None:
     plan = autoplan.optimize(model(), awkward_graph(), "2xcpu", strategy=strategy)
 
@@ -150,3 +153,84 @@ def test_many_graphs() -> None:
     assert bound.data.batch is not None
     assert bound.data.batch.units == 9
     assert autoplan.verify(bound, model(), more).ok
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convs = nn.ModuleList(GINConv(nn.Linear(width, 8)) for width in (1, 8))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> object:
+        for conv in self.convs:
+            x = conv(x, edge_index).relu()
+        return self.head(global_add_pool(x, batch))
+
+
+def stages_of(plan: autoplan.Plan) -> list[list[int]]:
+    return [[choice.op for choice in stage.choices] for stage in plan.stages]
+
+
+def test_stages_of_a_model_plan_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "new.json"
+    plan = autoplan.optimize(model(), awkward_graph(), "2xcpu", strategy="model")
+
+    bound = plan.rebind(larger())
+
+    assert bound.strategy == "model"
+    assert stages_of(bound) == stages_of(plan)
+    assert [stage.devices for stage in bound.stages] == [stage.devices for stage in plan.stages]
+    assert sum(bound.predicted.communication_bytes) > sum(plan.predicted.communication_bytes)
+    assert "rows of edge" in str(bound.changes)
+    bound.save(path)
+    loaded = autoplan.Plan.load(path)
+    assert loaded.data == bound.data
+    assert autoplan.verify(loaded, model(), larger()).ok
+
+
+@pytest.mark.parametrize(
+    ("strategy", "devices", "batch_size"),
+    [("pipeline", "2xcpu", None), ("pipeline", "2xcpu", 7), ("hybrid", "4xcpu", None)],
+)
+def test_a_pipeline_is_kept_for_other_graphs(
+    strategy: str, devices: str, batch_size: int | None, tmp_path: Path
+) -> None:
+    graphs, others = rings_and_trees(12), rings_and_trees(20, seed=1)
+    options = SearchOptions(micro_batches=(3,), schedules=("gpipe",))
+    plan = autoplan.optimize(
+        Classifier(), graphs, devices, strategy=strategy, batch_size=batch_size, options=options
+    )
+
+    bound = plan.rebind(others)
+
+    assert bound.strategy == strategy
+    assert stages_of(bound) == stages_of(plan)
+    now, before = bound.data.pipeline, plan.data.pipeline
+    assert now is not None
+    assert before is not None
+    shape = (now.schedule, now.micro_batches, now.replicas)
+    assert shape == ("gpipe", 3, before.replicas)
+    assert "rows of graph" in str(bound.changes)
+    path = tmp_path / "new.json"
+    bound.save(path)
+    loaded = autoplan.Plan.load(path)
+    assert loaded.data == bound.data
+    assert autoplan.verify(loaded, Classifier(), others, steps=2).ok
+
+
+def test_too_few_graphs_for_the_micro_batches_are_infeasible() -> None:
+    options = SearchOptions(micro_batches=(3,))
+    kept = (
+        r"cannot be kept for this graph: {} in a step are too few for 3 micro-batches{}; give fewer"
+    )
+    plan = autoplan.optimize(
+        Classifier(), rings_and_trees(12), "2xcpu", strategy="pipeline", options=options
+    )
+    with pytest.raises(InfeasibleError, match=kept.format("2 graphs", "")):
+        plan.rebind(rings_and_trees(2))
+    plan = autoplan.optimize(
+        Classifier(), rings_and_trees(12), "4xcpu", strategy="hybrid", options=options
+    )
+    with pytest.raises(InfeasibleError, match=kept.format("5 graphs", " for each of 2 replicas")):
+        plan.rebind(rings_and_trees(5))

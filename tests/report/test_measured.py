@@ -49,9 +49,19 @@ def test_a_measurement_is_set_against_its_range(seconds: float, verdict: str) ->
     assert rows(step_seconds=seconds)["time"].endswith(verdict)
 
 
-def test_traffic_that_is_not_as_planned_is_said() -> None:
-    table = rows(communication_bytes=(9 * KIB, 10 * KIB))
-    assert table["bytes sent, all ranks"].endswith("not as planned")
+@pytest.mark.parametrize(
+    ("as_planned", "verdict"),
+    [
+        (False, "not as planned"),
+        (True, "as planned for that step"),
+        (None, "the data decide how much"),
+    ],
+)
+def test_traffic_that_is_not_the_priced_step_s_is_explained(
+    as_planned: bool | None, verdict: str
+) -> None:
+    table = rows(communication_bytes=(9 * KIB, 10 * KIB), as_planned=as_planned)
+    assert table["bytes sent, all ranks"].endswith(verdict)
 
 
 def test_of_many_ranks_the_fullest_is_shown() -> None:
