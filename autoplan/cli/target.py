@@ -69,7 +69,8 @@ def _target(built: object, builder: str) -> Target:
         return Target(built["model"], built[graphs[0]], built.get("loss"), built.get("batch_size"))
     if not isinstance(built, tuple) or len(built) not in (2, 3):
         raise InputError(f"{builder} returned {_shape(built)}; it must return {_RETURNS}")
-    return Target(*built) if len(built) == 3 else Target(*built, None)
+    model, graph, loss = built if len(built) == 3 else (*built, None)
+    return Target(model, graph, loss)
 
 
 def _split(text: str) -> tuple[Path, str]:

@@ -80,6 +80,11 @@ def price_moves(
 ) -> tuple[PricedMove, ...]:
     """Every transition that an op's output may take on this group, in the order of `states.transitions`."""
     moves = []
+    axis = sharded_axis(tensor, graph.axes)
+    shards = () if group.partition is None or axis is None else group.partition.shards
+    if any(axis not in shard.owned_rows for shard in shards):
+        # a graph that is cut inside has no owner: rows per graph stay on every device
+        return ()
     for transition in transitions(tensor, graph.axes):
         sent, returned = payload(tensor, transition, graph, rows, group)
         if transition.exchange == "halo_exchange" and group.closed:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from autoplan.device import Cluster
 from autoplan.graphstats import GraphStats, PartitionStats
-from autoplan.opgraph import OpGraph
+from autoplan.opgraph import GRAPH, OpGraph
 from autoplan.plan import PlannedTransition, Strategy
 from autoplan.pricing.fixed import fixed_costs
 from autoplan.pricing.group import Group
@@ -50,14 +50,13 @@ class Task:
 
     @property
     def whole_units(self) -> bool:
-        """Whether ``data`` shares out whole graphs."""
-        return self.stats.unit == "graph" and bool(self.stats.closed)
+        """Whether ``data`` shares out whole graphs: where a step has several."""
+        return self.stats.unit == "graph" and self.stats.units > 1
 
     @property
     def cuts(self) -> Mapping[int, PartitionStats]:
-        """The partitions that ``data`` uses, by number of parts: along whole graphs where there are any."""
-        whole = self.stats.closed if self.whole_units else {}
-        return {**self.stats.partitions, **whole}
+        """The partitions that ``data`` uses, by number of parts: along whole graphs where there are several."""
+        return self.stats.closed if self.whole_units else self.stats.partitions
 
 
 def one_group_candidates(task: Task) -> tuple[Candidate, ...]:
@@ -121,7 +120,7 @@ def data_refused(task: Task, count: int) -> str | None:
         return reason
     if count in task.cuts:
         return None
-    if task.stats.unit == "graph" and task.stats.units < count:
+    if GRAPH in task.stats.rows and task.stats.units < count:
         return _too_few(task.stats.units, "graph", count)
     return f"the graph has not been cut into {count} parts"
 
@@ -129,7 +128,7 @@ def data_refused(task: Task, count: int) -> str | None:
 def _too_few(units: int, unit: str, devices: int) -> str:
     """Fewer than there are devices: what to do."""
     there = f"there is 1 {unit}" if units == 1 else f"there are {units} {unit}s"
-    step, larger = (" in a step", " or a larger batch_size") if unit == "graph" else ("", "")
+    step, larger = (" in a step", " or more graphs a step") if unit == "graph" else ("", "")
     remedy = "strategy='single'" if units == 1 else f"at most {units} devices"
     verb = "use" if units == 1 else "give"
     return f"{there}{step} to share out over {devices} devices; {verb} {remedy}{larger}"

@@ -262,8 +262,10 @@ def test_more_workers_than_nodes_take_one_device(nodes: int, workers: int) -> No
     assert plan.strategy == "single"
     losses = plan.train(Net(), graph, epochs=2, progress=False).losses
     assert all(np.isfinite(losses))
-    reasons = {a.name: a.reason for a in plan.alternatives if a.devices == workers > 1}
-    assert all(reason and f"{nodes} node" in reason for reason in reasons.values())
+    reasons = [
+        a.reason for a in plan.alternatives if a.strategy == "data" and a.devices == workers > 1
+    ]
+    assert all(reason and f"{nodes} node" in reason for reason in reasons)
 
 
 def test_one_node_cannot_be_shared_out() -> None:
@@ -272,6 +274,19 @@ def test_one_node_cannot_be_shared_out() -> None:
     )
     with pytest.raises(InfeasibleError, match="there is 1 node to share out over 2 devices"):
         autoplan.optimize(Net(), graph, "2xcpu", strategy="data")
+
+
+def test_data_that_is_asked_for_uses_all_devices_or_is_refused() -> None:
+    nodes = 3
+    graph = Data(
+        x=torch.randn(nodes, 8), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), y=torch.arange(3)
+    )
+    refused = r"there are 3 nodes to share out over 5 devices; give at most 3 devices$"
+    with pytest.raises(InfeasibleError, match=refused):
+        autoplan.optimize(Net(), graph, "5xcpu", strategy="data")
+    plan = autoplan.optimize(Net(), graph, "3xcpu", strategy="data")
+    assert len(plan.data.devices) == 3
+    assert autoplan.verify(plan, Net(), graph).ok
 
 
 def test_every_message_is_one_sentence_for_people() -> None:

@@ -268,9 +268,23 @@ def test_a_plan_is_for_its_graphs(tmp_path: Path) -> None:
         loaded.train(model, other, epochs=1)
 
 
+def test_fewer_graphs_a_step_than_workers_are_not_shared_out() -> None:
+    graphs = skewed(6)
+    refused = "there are 2 graphs in a step to share out over 3 devices; give at most 2 devices or more graphs"
+    with pytest.raises(InfeasibleError, match=refused):
+        autoplan.optimize(GIN(5, 2, 0.0), graphs, "3xcpu", batch_size=2, strategy="data")
+    plan = autoplan.optimize(GIN(5, 2, 0.0), graphs, "3xcpu", batch_size=2)
+    assert plan.strategy == "single"
+    refused = "there are 2 graphs in a step to share out over 3 devices"
+    with pytest.raises(InfeasibleError, match=refused):
+        autoplan.optimize(GIN(5, 2, 0.0), graphs[:2], "3xcpu", strategy="data")
+    plan = autoplan.optimize(GIN(5, 2, 0.0), graphs[:2], "3xcpu")
+    assert autoplan.verify(plan, GIN(5, 2, 0.0), graphs[:2]).ok
+
+
 def test_a_step_of_one_graph_is_not_shared_out() -> None:
     graphs = skewed(6)
-    with pytest.raises(InfeasibleError, match="not been cut into 2 parts"):
+    with pytest.raises(InfeasibleError, match="there is 1 graph in a step to share"):
         autoplan.optimize(GIN(5, 2, 0.0), graphs, "2xcpu", batch_size=1, strategy="data")
     model = GIN(5, 2, 0.0)
     plan = autoplan.optimize(model, graphs, "2xcpu", batch_size=1)
