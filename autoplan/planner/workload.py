@@ -16,6 +16,7 @@ from autoplan.opgraph import OpGraph
 from autoplan.planner.values import check_values
 from autoplan.program.binding import check_input_guards
 from autoplan.search import ModelTensor
+from autoplan.trace.attributes import dtype_name
 from autoplan.trace.build import build_opgraph
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.remedies import first_line, remedy
@@ -168,12 +169,12 @@ def model_tensors(workload: Workload) -> tuple[ModelTensor, ...]:
         if tensor.origin == "parameter" and tensor.reaches_loss and tensor.source is not None
     }
     parameters = [
-        ModelTensor(name, p.numel() * p.element_size(), name in reached)
+        ModelTensor(name, p.numel() * p.element_size(), name in reached, dtype_name(p))
         for name, p in model.named_parameters()
         if not is_lazy(p)
     ]
     buffers = [
-        ModelTensor(name, b.numel() * b.element_size(), False)
+        ModelTensor(name, b.numel() * b.element_size(), False, dtype_name(b))
         for name, b in model.named_buffers()
         if not is_lazy(b)
     ]

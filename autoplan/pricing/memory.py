@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import Op, OpGraph, State
+from autoplan.opgraph import DTYPE_BYTES, SUMMED_BYTES, Op, OpGraph, State
 from autoplan.plan import MemorySheet
 from autoplan.pricing.group import Group
 from autoplan.states import sharded_axis
@@ -50,11 +50,18 @@ class ModelTensor:
 
     Attributes:
         name: ``conv1.lin.weight``; bytes: its size; gets_gradient: the loss reaches it (False for buffers).
+        dtype: of its elements.
     """
 
     name: str
     bytes: int
     gets_gradient: bool
+    dtype: str = "float32"
+
+    @property
+    def summed_bytes(self) -> int:
+        """Of its gradient in an all-reduce of stages; DistributedDataParallel's hand over ``bytes``."""
+        return self.bytes // DTYPE_BYTES[self.dtype] * SUMMED_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def stage_sheet(
     in_flight: int,
     static: StaticMemory,
     received: Mapping[str, bool],
+    under_way: float,
     capacity: float | None,
     head_room: float,
     *,
@@ -102,6 +103,7 @@ def stage_sheet(
         in_flight: the most micro-batches whose activations are held at one time.
         static: parameters of the stage with gradients and optimizer state.
         received: tensors that other stages make -> whether a gradient goes back (kept until then).
+        under_way: bytes of what has been sent and not yet arrived while the next micro-batch is computed.
         capacity: of the device.
         head_room: share that stays free.
         training: whether there is a backward.
@@ -117,7 +119,7 @@ def stage_sheet(
             0.0,
             0.0,
             0.0,
-            0.0,
+            under_way,
             room,
             capacity,
         )
@@ -156,6 +158,7 @@ def stage_sheet(
         activations=sheet.activations + float(share[~model.edge].sum()),
         messages=sheet.messages + float(share[model.edge].sum()),
         inputs=sheet.inputs + inputs,
+        buffers=under_way,
     )
     room = head_room * (capacity if capacity is not None else filled.peak)
     return replace(filled, head_room=room)

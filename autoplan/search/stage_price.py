@@ -191,7 +191,7 @@ class StagedPlan:
                     for replica in range(layout.replicas)
                     for stage in stages
                 )
-                holders[ranks] = holders.get(ranks, 0) + tensor.bytes
+                holders[ranks] = holders.get(ranks, 0) + tensor.summed_bytes
         return tuple(
             GradientSum(
                 ranks,
@@ -269,8 +269,17 @@ class StagedPlan:
                     ahead if program.training else 1,
                     static,
                     received,
+                    self._under_way(stage, parts),
                     layout.group.devices[rank].memory_bytes,
                     head_room,
                     training=program.training,
                 )
         return tuple(found[rank] for rank in range(layout.group.size))
+
+    def _under_way(self, stage: int, parts: range) -> float:
+        """Bytes of the largest message that a stage sends; with one micro-batch nothing is computed while it is under way."""
+        if len(parts) == 1:
+            return 0.0
+        sent = [message.bytes for message in self.messages() if message.source == stage]
+        sent += [message.back for message in self.messages() if message.target == stage]
+        return max((float(sizes[parts].max()) for sizes in sent), default=0.0)

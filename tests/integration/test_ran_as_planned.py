@@ -110,3 +110,29 @@ def test_where_a_cut_through_unknown_sizes_is_worth_it_the_plan_says_so():
     assert any(ESTIMATES in note for note in plan.data.notes)
     result = plan.train(model, data, epochs=3, progress=False)
     assert result.ran_as_planned is None
+
+
+class Tied(nn.Module):
+    """One weight in two layers, so that two stages sum its gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 32)
+        self.shared = nn.Linear(32, 32)
+        self.last = nn.Linear(32, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.shared(self.first(x).relu()).relu()
+        x = x.index_add(0, edge_index[1], x[edge_index[0]])
+        return self.last(self.shared(x).relu())
+
+
+@pytest.mark.parametrize("strategy", ["model", "data"])
+def test_gradients_of_sixteen_bits_are_counted_as_they_are_summed(strategy):
+    torch.manual_seed(0)
+    data = components(12)
+    data.x = data.x.bfloat16()
+    model = Tied().bfloat16()
+    plan = autoplan.optimize(model, data, "2xcpu", strategy=strategy)
+    result = plan.train(model, data, epochs=3, progress=False)
+    assert result.communication_bytes == plan.data.predicted.communication_bytes

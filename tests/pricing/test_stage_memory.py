@@ -37,6 +37,7 @@ def sheet(given: StagedProgram, ops, *, flight=1, received=None, sent=(), capaci
         flight,
         static,
         received or {},
+        0.0,
         capacity,
         0.1,
         training=True,
