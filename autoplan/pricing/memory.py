@@ -251,10 +251,14 @@ def memory_model(
             units.append((root, state))
 
     sizes = np.zeros((len(units), group.size))
+    alike: dict[tuple[object, ...], list[int]] = {}
     for unit, (root, state) in enumerate(units):
-        for position in range(group.size):
-            local = rows["R" if state == "S" else state][position]
-            sizes[unit, position] = graph.tensors[root].bytes.evaluate(local)
+        tensor = graph.tensors[root]
+        alike.setdefault((tensor.dims, tensor.dtype, state), []).append(unit)
+    for same in alike.values():
+        root, state = units[same[0]]
+        size = graph.tensors[root].bytes
+        sizes[same] = [size.evaluate(local) for local in rows["R" if state == "S" else state]]
     formed = {roots[n] for n, t in graph.tensors.items() if t.reaches_loss and t.requires_grad}
     counts_edges = {n for n, t in graph.tensors.items() if _counts_edges(graph, n)}
     returned = {roots[name] for name in graph.outputs if name in roots}
