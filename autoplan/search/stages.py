@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoplan.opgraph import OpStrategy
+from autoplan.opgraph import EDGE, NODE, OpStrategy
 from autoplan.plan import Schedule, Strategy
 from autoplan.search.candidates import Task, not_shareable
 from autoplan.search.infeasible import stages_too_small, too_large
@@ -32,6 +32,9 @@ MOST_BLOCKS = 128
 ESTIMATED = 1.1
 """A cut through tensors whose rows only the data decide (edges behind a mask) is worth it where one that avoids them takes so
 many times as long, or needs so many times the memory: what the former sends cannot be told before it runs."""
+
+SMALLER = 0.95
+"""More micro-batches are tried where the largest one shrinks to this share."""
 
 
 def stage_candidates(task: Task) -> tuple[Candidate, ...]:
@@ -126,7 +129,19 @@ class _Search:
         stats = self.task.stats
         asked = self.task.options.micro_batches
         counts = micro_batch_counts(shape.stages, stats.units, shape.replicas, asked)
-        return [count for count in counts if shape.replicas * count in stats.closed]
+        there = [count for count in counts if shape.replicas * count in stats.closed]
+        if asked is not None:
+            return there
+        # more micro-batches without a smaller largest one (one component has nearly all nodes) only add to the work
+        found: list[int] = []
+        least = math.inf
+        for count in sorted(there):
+            shards = stats.closed[shape.replicas * count].shards
+            largest = max(shard.owned_rows[NODE] + shard.owned_rows[EDGE] for shard in shards)
+            if largest < least * SMALLER:
+                found.append(count)
+                least = largest
+        return found
 
     def _refused(self, shape: Shape) -> str | None:
         """Why there can be no such plan, before anything is priced."""

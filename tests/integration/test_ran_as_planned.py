@@ -75,13 +75,16 @@ def test_stages_send_what_was_planned(name, kind, strategy, workers):
 
 
 @pytest.mark.parametrize("name", ["gcn", "gin"])
-def test_pipelines_of_graphs_send_what_was_planned(name):
+def test_pipelines_of_graphs_send_and_hold_what_was_planned(name):
     torch.manual_seed(0)
     model, data = Graphs(CONVOLUTIONS[name], 5), skewed(12)
     options = SearchOptions(micro_batches=(3,))
+    data = [graph for _ in range(20) for graph in data]
     plan = autoplan.optimize(model, data, "2xcpu", strategy="pipeline", options=options)
     result = plan.train(model, data, epochs=3, progress=False)
     assert result.ran_as_planned is True
+    for expected, measured in zip(plan.data.predicted.peak_bytes, result.peak_bytes, strict=True):
+        assert expected.value == pytest.approx(measured, rel=0.2)
 
 
 class Chosen(nn.Module):

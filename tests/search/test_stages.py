@@ -117,6 +117,11 @@ def test_all_in_one_graph_is_slow_and_feasible():
     quick = plan(graph, even, fast(2), strategy="pipeline").best
     slow = plan(graph, lopsided, fast(2), strategy="pipeline").best
     assert slow.prediction.step_seconds.value > quick.prediction.step_seconds.value
+    # parts beside one that has it all are not worth trying, unless they are asked for
+    assert slow.micro_batches == 2
+    options = SearchOptions(micro_batches=(4,))
+    asked = plan(graph, lopsided, fast(2), strategy="pipeline", options=options).best
+    assert asked.micro_batches == 4
 
 
 def test_equal_layers_are_balanced():
