@@ -2,7 +2,7 @@
 #
 #   make demo            plan a GCN, train it with every strategy in turn, verify it
 #   make test            formatting, lint, types, layers, tests
-#   make accept ISSUE=2  what the issue says the project must show; without ISSUE: the stored results
+#   make accept ISSUE=3  what the issue says the project must show; without ISSUE: the stored results
 
 PYTHON ?= python3
 VENV := .venv

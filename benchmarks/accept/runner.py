@@ -116,4 +116,4 @@ def show_stored(store: Store) -> None:
             for line in [*result.measured, *(f"NOT: {failure}" for failure in result.failures)]:
                 print(f"    {line.splitlines()[0]}")
     if empty:
-        print("no results are stored; `make accept ISSUE=2` makes some")
+        print("no results are stored; `make accept ISSUE=3` makes some")
