@@ -1,6 +1,6 @@
 # Every target does its own set-up in .venv, from a bare clone, and is quick the second time.
 #
-#   make demo            plan a GCN, train it with every strategy in turn, verify it
+#   make demo            one graph and many: every strategy in turn, predicted and measured, verified
 #   make test            formatting, lint, types, layers, tests
 #   make accept ISSUE=3  what the issue says the project must show; without ISSUE: the stored results
 

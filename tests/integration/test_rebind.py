@@ -183,6 +183,10 @@ def test_stages_of_a_model_plan_are_kept(tmp_path: Path) -> None:
     assert [stage.devices for stage in bound.stages] == [stage.devices for stage in plan.stages]
     assert sum(bound.predicted.communication_bytes) > sum(plan.predicted.communication_bytes)
     assert "rows of edge" in str(bound.changes)
+    graph = bound.to_networkx()
+    assert list(graph) == sorted(op for stage in stages_of(bound) for op in stage)
+    assert {stage for _, stage in graph.nodes(data="stage")} == {0, 1}
+    assert all(graph.nodes[a]["stage"] <= graph.nodes[b]["stage"] for a, b in graph.edges)
     bound.save(path)
     loaded = autoplan.Plan.load(path)
     assert loaded.data == bound.data
