@@ -140,7 +140,7 @@ def _greedy(
     present = {name: set(t.states) for name, t in graph.tensors.items() if t.origin != "op"}
     choices: dict[int, str] = {}
     for op in graph.ops:
-        offered = [s for s in op.strategies if s.runs_on(closed)]
+        offered = [s for s in op.strategies if s.runs_on(closed) and not s.lossy]
         if op.index in whole:
             offered = [s for s in offered if s.name == "R"]
         usable = [

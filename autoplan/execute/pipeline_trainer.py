@@ -53,7 +53,7 @@ class PipelineTrainer:
             name: self._copied(job.parameters[name])
             for name in dict.fromkeys(name for program in read for name in program.parameters)
         }
-        self._buffers = {
+        self._buffer_values = {
             name: self._copied(job.buffers[name])
             for name in dict.fromkeys(name for program in read for name in program.buffers)
         }
@@ -84,12 +84,16 @@ class PipelineTrainer:
         returned = self._runner.step(
             [self._micro_batch(part) for part in self._loaded],
             self._values,
-            self._buffers,
+            self._buffer_values,
             backward=True,
             only_loss=True,
         )
         share_written(
-            self._peers, self._program, self._pipeline.replicas, self._parts[0].shard, self._buffers
+            self._peers,
+            self._program,
+            self._pipeline.replicas,
+            self._parts[0].shard,
+            self._buffer_values,
         )
         sum_gradients(self._peers, self._holders, self._values)
         if self._optimizer is not None:
@@ -117,7 +121,7 @@ class PipelineTrainer:
         runner = StageRunner(stage, self._pipeline.schedule, 0, self._peers)
         with torch.no_grad():
             (outputs,) = runner.step(
-                [self._micro_batch(part)], self._values, self._buffers, backward=False
+                [self._micro_batch(part)], self._values, self._buffer_values, backward=False
             )
         assert outputs is not None
         found: dict[str, float] = {}
@@ -133,7 +137,7 @@ class PipelineTrainer:
 
     def resident_bytes(self) -> int:
         """Memory of the tensors that live from step to step, or are the step's input."""
-        held = [*self._values.values(), *self._buffers.values()]
+        held = [*self._values.values(), *self._buffer_values.values()]
         for part in self._loaded:
             held += part.tensors if part is not None else []
         if self._optimizer is not None:
@@ -147,7 +151,9 @@ class PipelineTrainer:
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """The buffers that this rank holds, by name; copies on the CPU."""
-        return {name: value.detach().to("cpu", copy=True) for name, value in self._buffers.items()}
+        return {
+            name: value.detach().to("cpu", copy=True) for name, value in self._buffer_values.items()
+        }
 
     def _gathered(
         self, sources: Ranks | range, mine: torch.Tensor, what: str

@@ -80,7 +80,11 @@ def traced(name: str, dropout: float):
 def prefer(opgraph: OpGraph, *names: str) -> dict[int, str]:
     chosen = {}
     for op in opgraph.ops:
-        offered = [strategy.name for strategy in op.strategies if strategy.runs_on(False)]
+        offered = [
+            strategy.name
+            for strategy in op.strategies
+            if strategy.runs_on(False) and not strategy.lossy
+        ]
         chosen[op.index] = next((name for name in names if name in offered), "R")
     return chosen
 
@@ -90,7 +94,7 @@ def mixture(opgraph: OpGraph, rng: random.Random) -> dict[int, str] | None:
     produced, chosen = {}, {}
     for op in opgraph.ops:
         for strategy in rng.sample(op.strategies, len(op.strategies)):
-            if not strategy.runs_on(False):
+            if strategy.lossy or not strategy.runs_on(False):
                 continue
             try:
                 for name, state in zip(op.inputs, strategy.inputs, strict=True):
