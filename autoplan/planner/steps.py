@@ -30,7 +30,7 @@ from autoplan.planner.workload import (
 )
 from autoplan.pricing.group import Group
 from autoplan.pricing.moves import payload
-from autoplan.program.binding import check_input_guards, input_guards
+from autoplan.program.binding import check_input_guards, input_check, input_guards
 from autoplan.program.ir import Expression, GuardStep
 from autoplan.states import transitions
 from autoplan.trace.remedies import first_line
@@ -149,11 +149,12 @@ def check_sizes(workload: Workload, source: Source, *, seed: int, steps: int) ->
         return
     assert source.collection is not None
     order = source.order(seed)
+    check = input_check(program, workload.traced.module)
     for step in range(steps):
         batch = order.batch(step)
         sizes = tuple(source.collection.size(name, batch) for name in workload.traced.schema.names)
         try:
-            check_input_guards(program, sizes, workload.traced.module)
+            check(sizes)
         except GuardError as error:
             raise GuardError(f"step {step} ({len(batch)} graphs): {error}") from error
 

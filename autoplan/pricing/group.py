@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from autoplan.device import Cluster, Device
 from autoplan.graphstats import GraphStats, PartitionStats, ShardSizes, axis_rows
-from autoplan.opgraph import OpGraph, State
+from autoplan.opgraph import Axis, OpGraph, State, TensorMeta
+from autoplan.states import Transition, sharded_axis, transitions
 
 RowTable = Mapping[State, tuple[Mapping[str, float], ...]]
 """Rows of every axis, by state and rank."""
@@ -59,6 +60,14 @@ class Group:
     def shard(self, position: int) -> ShardSizes | None:
         """Rows of one rank's shard; None where nothing is cut."""
         return None if self.partition is None else self.partition.shards[position]
+
+    def transitions(self, tensor: TensorMeta, axes: Mapping[str, Axis]) -> tuple[Transition, ...]:
+        """The transitions that an op's output may take here: only whole graphs have owners, so only closed parts own any."""
+        found = transitions(tensor, axes)
+        axis = sharded_axis(tensor, axes)
+        if axis is None or self.closed or axes[axis].role != "graph":
+            return found
+        return tuple(each for each in found if {each.source, each.target} <= {"R", "S"})
 
     def row_table(self, graph: OpGraph, stats: GraphStats) -> RowTable:
         """Rows of every axis in every state, on every rank."""

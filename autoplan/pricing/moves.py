@@ -12,7 +12,7 @@ from autoplan.pricing.collectives import (
 )
 from autoplan.pricing.group import Group, RowTable
 from autoplan.pricing.table import Price, Pricer, price_works
-from autoplan.states import Transition, sharded_axis, transitions
+from autoplan.states import Transition, sharded_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,9 @@ def row_bytes(tensor: TensorMeta, axis: str, rows: RowTable) -> int:
 def price_moves(
     tensor: TensorMeta, graph: OpGraph, rows: RowTable, group: Group, pricer: Pricer
 ) -> tuple[PricedMove, ...]:
-    """Every transition that an op's output may take on this group, in the order of `states.transitions`."""
+    """Every transition that an op's output may take on this group, in the order of `Group.transitions`."""
     moves = []
-    axis = sharded_axis(tensor, graph.axes)
-    shards = () if group.partition is None or axis is None else group.partition.shards
-    if any(axis not in shard.owned_rows for shard in shards):
-        # a graph that is cut inside has no owner: rows per graph stay on every device
-        return ()
-    for transition in transitions(tensor, graph.axes):
+    for transition in group.transitions(tensor, graph.axes):
         sent, returned = payload(tensor, transition, graph, rows, group)
         if transition.exchange == "halo_exchange" and group.closed:
             # owned and halo rows are the owned ones: the same tensor

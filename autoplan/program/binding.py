@@ -90,7 +90,14 @@ def input_guards(program: Program) -> tuple[GuardStep, ...]:
 
 def check_input_guards(program: Program, inputs: tuple[Any, ...], module: torch.nn.Module) -> None:
     """Checks structure and `input_guards` on given inputs, without running the program. Raises GuardError."""
-    flat = flatten_inputs(program, inputs)
+    input_check(program, module)(inputs)
+
+
+def input_check(program: Program, module: torch.nn.Module) -> Callable[[tuple[Any, ...]], None]:
+    """`check_input_guards` for many inputs of one model, compiled once.
+
+    The module's tensors are read when this is called, not at every check.
+    """
     state = [_tensors_of(module, slot)[slot.key] for slot in program.state]
     table = ConstantTable()
     steps = _metadata_steps(program)
@@ -100,11 +107,17 @@ def check_input_guards(program: Program, inputs: tuple[Any, ...], module: torch.
         *(format_step(step, table, f"return {i}") for i, step in enumerate(steps)),
     ]
     source = "def check(state, inputs, device):\n    " + "\n    ".join(body) + "\n"
-    failed = compile_source(source, table, "check")(state, flat, _device(state, flat))
-    if failed is not None:
-        step = steps[failed]
-        assert isinstance(step, GuardStep)
-        raise GuardError(guard_message(step))
+    first_failing = compile_source(source, table, "check")
+
+    def check(inputs: tuple[Any, ...]) -> None:
+        flat = flatten_inputs(program, inputs)
+        failed = first_failing(state, flat, _device(state, flat))
+        if failed is not None:
+            step = steps[failed]
+            assert isinstance(step, GuardStep)
+            raise GuardError(guard_message(step))
+
+    return check
 
 
 def _metadata_steps(program: Program) -> list[Step]:

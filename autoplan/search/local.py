@@ -161,7 +161,8 @@ def lossy_notes(graph: OpGraph, strategies: Mapping[int, OpStrategy]) -> tuple[s
 def _whole(graph: OpGraph, op: Op) -> str:
     """Which op it is and what to do; the name of the last part of a module says more than its path."""
     where = f", {op.where}" if op.where else ""
+    lossy = any(strategy.lossy is not None for strategy in op.strategies)
     return (
         f"{op.module or 'the model'} ({op.name}{where}) needs all rows of the batch at once, so a pipeline has one "
-        f"micro-batch; use strategy='model', or exact=False"
+        f"micro-batch; use strategy='model'{', or exact=False' if lossy else ''}"
     )

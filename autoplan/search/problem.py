@@ -19,7 +19,7 @@ from autoplan.pricing.group import Group
 from autoplan.pricing.memory import MemoryModel
 from autoplan.pricing.moves import PricedMove, price_moves
 from autoplan.pricing.table import CostTable, Pricer
-from autoplan.states import Transition, transitions
+from autoplan.states import Transition
 
 
 class Place(NamedTuple):
@@ -219,7 +219,7 @@ def reachable_strategies(
     present: dict[str, dict[State, None]] = {}
     moves = {}
     for name, tensor in graph.tensors.items():
-        moves[name] = transitions(tensor, graph.axes) if group.size > 1 else ()
+        moves[name] = group.transitions(tensor, graph.axes) if group.size > 1 else ()
         if tensor.origin != "op":
             present[name] = dict.fromkeys(tensor.states)
     allowed: dict[int, tuple[OpStrategy, ...]] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
+from autoplan.errors import PlanError
 from autoplan.opgraph import State
 from autoplan.plan import (
     MemorySheet,
@@ -53,6 +55,23 @@ class SearchOptions:
     schedules: tuple[Schedule, ...] = ("1f1b", "gpipe")
     exact: bool = True
     stage_of: Mapping[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for micro-batches and schedules that there cannot be."""
+        counts = self.micro_batches
+        if counts is not None and (not counts or not all(_is_count(count) for count in counts)):
+            raise PlanError(
+                f"micro_batches={counts!r} must be one or more whole numbers of at least 1, as (2, 4)"
+            )
+        known = get_args(Schedule)
+        if not self.schedules or not set(self.schedules) <= set(known):
+            raise PlanError(
+                f"schedules={self.schedules!r} must be one or more of {', '.join(known)}"
+            )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,10 @@ class _Search:
     def _too_few_units(self, shape: Shape) -> str:
         """Why none of the numbers of micro-batches can be had."""
         stats, asked = self.task.stats, self.task.options.micro_batches
+        if len(self.task.cluster.devices) == 1:
+            return "pipeline needs at least two devices, there is one"
+        if asked is not None and max(asked) == 1 and shape.replicas == 1:
+            return "a pipeline of one micro-batch is strategy='model'; ask for two micro-batches or more"
         each = f" for each of {shape.replicas} replicas" if shape.replicas > 1 else ""
         wanted = f"{min(asked)} micro-batches{each}" if asked else f"{shape.replicas} replicas"
         fewer = "fewer micro-batches, " if asked else ""

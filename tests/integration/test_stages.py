@@ -173,6 +173,22 @@ def test_batch_norm_in_more_micro_batches_is_refused_and_named() -> None:
         autoplan.optimize(BatchNormClassifier(5, 3), small_graphs(), "2xcpu", strategy="pipeline")
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_loss_that_sorts_the_batch_is_refused_without_a_remedy_that_is_none(exact: bool) -> None:
+    def hardest(out: Tensor, graph: Data) -> Tensor:
+        return nn.functional.cross_entropy(out, graph.y, reduction="none").topk(2).values.mean()
+
+    with pytest.raises(InfeasibleError, match=r"topk.*use strategy='model'$"):
+        autoplan.optimize(
+            Classifier(5, 3),
+            small_graphs(),
+            "2xcpu",
+            loss=hardest,
+            strategy="pipeline",
+            exact=exact,
+        )
+
+
 def test_batch_norm_in_more_micro_batches_when_asked_for() -> None:
     graphs = small_graphs()
     model = BatchNormClassifier(5, 3)

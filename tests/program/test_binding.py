@@ -8,7 +8,13 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from autoplan.errors import GuardError
-from autoplan.program.binding import bind, check_input_guards, input_guards, written_state
+from autoplan.program.binding import (
+    bind,
+    check_input_guards,
+    input_check,
+    input_guards,
+    written_state,
+)
 from autoplan.program.modes import portable
 from tests.trace.trapping import graph, program_of
 
@@ -75,6 +81,13 @@ def test_size_guards_of_inputs_are_input_guards() -> None:
     check_input_guards(program, graph(99), model)
     with pytest.raises(GuardError, match=r"test_binding\.py"):
         check_input_guards(program, graph(100), model)
+    check = input_check(program, model)
+    for size in (99, 100, 98):
+        if size < 100:
+            check(graph(size))
+        else:
+            with pytest.raises(GuardError, match=r"test_binding\.py"):
+                check(graph(size))
 
 
 def test_a_late_guard_puts_buffers_back() -> None:

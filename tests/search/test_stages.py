@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoplan.device import Cluster
-from autoplan.errors import InfeasibleError
+from autoplan.errors import InfeasibleError, PlanError
 from autoplan.search import ModelTensor, SearchOptions, solve
 from autoplan.search.assemble import partition_use, pipeline_use, stage_plans
 from autoplan.search.layouts import closed_parts, hybrid_shapes, micro_batch_counts, stage_counts
@@ -239,6 +239,35 @@ def test_too_few_devices_are_a_reason():
         plan(gcn(), stats(), cluster(1), strategy="model")
     with pytest.raises(InfeasibleError, match="hybrid needs at least four devices, there are 3"):
         plan(gcn(), closed(), cluster(3), strategy="hybrid")
+
+
+@pytest.mark.parametrize(
+    ("devices", "strategy", "micro_batches", "units", "said"),
+    [
+        (2, "pipeline", (9,), 6, "6 graphs in a step are too few for 9 micro-batches"),
+        (2, "pipeline", (1,), 6, "one micro-batch is strategy='model'"),
+        (
+            4,
+            "hybrid",
+            (2,),
+            3,
+            "3 graphs in a step are too few for 2 micro-batches for each of 2 replicas",
+        ),
+    ],
+)
+def test_batches_that_do_not_make_the_micro_batches(devices, strategy, micro_batches, units, said):
+    options = SearchOptions(micro_batches=micro_batches)
+    with pytest.raises(InfeasibleError, match=said):
+        plan(gcn(), closed(units=units), cluster(devices), strategy=strategy, options=options)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"micro_batches": (0,)}, {"micro_batches": ()}, {"schedules": ("zigzag",)}, {"schedules": ()}],
+)
+def test_micro_batches_and_schedules_that_there_cannot_be(asked):
+    with pytest.raises(PlanError, match=next(iter(asked))):
+        SearchOptions(**asked)
 
 
 def test_one_device_may_split_its_batch():
