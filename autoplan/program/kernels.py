@@ -132,7 +132,7 @@ def last_graph(context: RankContext, info: KernelInfo, batch: torch.Tensor) -> t
 
 
 def batch_norm_by_part(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
-    """Batch normalisation over this part's rows alone (not one device's numbers); running statistics move with every part.
+    """Batch normalisation over this part's rows alone (not one device's numbers).
 
     One row has no variance to move a running one by, so that running statistics stay as they are.
     """

@@ -81,7 +81,10 @@ def _by_part(call: Call, rest: tuple[State, ...]) -> OpStrategy:
         rows="O",
         kernel="batch_norm_by_part",
     )
-    return replace(by_part, lossy="each micro-batch is normalised by its own mean and variance")
+    return replace(
+        by_part,
+        lossy="each micro-batch is normalised by its own mean and variance; running statistics follow the first of a step",
+    )
 
 
 def _synchronised(call: Call, axis: str, rest: tuple[State, ...]) -> OpStrategy:
