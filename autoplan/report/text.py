@@ -14,7 +14,6 @@ from autoplan.report import tables
 from autoplan.report.parts import Part
 from autoplan.report.stages import stages
 from autoplan.report.units import count, percent, seconds, seconds_range, size
-from autoplan.search.candidates import NO_SPEED
 
 WIDTH = 100
 
@@ -129,8 +128,8 @@ def reasons(plan: PlanData) -> list[str]:
         and _passed_over(plan, chosen)
     ):
         lines.append(
-            f"model counts {percent(NO_SPEED - 1)} more than its price: it computes on one device at a time, for "
-            "memory and not for speed"
+            "model is taken only where nothing else fits: it computes on one device at a time, for memory and not for "
+            "speed"
         )
     if not plan.deterministic:
         lines.append("the search was stopped by the clock: another run may plan differently")

@@ -26,9 +26,6 @@ from autoplan.search.result import Candidate, SearchOptions
 from autoplan.search.solution import Solution, SolverError, SolverLimits
 from autoplan.simulate import simulate
 
-NO_SPEED = 1.1
-"""``model`` computes on one device at a time. It is there for memory: the little that updates in parallel may save does not
-make it the answer for time, unless everything else takes so many times as long."""
 MOST_TRIES = 20
 """So many ops are tried as the one whose rows must be shared out, the costliest first."""
 
@@ -358,15 +355,19 @@ def _inputs(
 
 
 def ranking(candidates: Sequence[Candidate], objective: str) -> list[Candidate]:
-    """Those with a price, the best first; of equals the one on fewer devices."""
+    """Those with a price, the best first; of equals the one on fewer devices.
 
-    def key(candidate: Candidate) -> tuple[float, int]:
+    ``model`` computes on one device at a time. It is there for memory: for time it comes after all that fits, however little
+    its parallel update makes it cost.
+    """
+
+    def key(candidate: Candidate) -> tuple[bool, float, int]:
         assert candidate.prediction is not None
         if objective == "memory":
             value = max(peak.value for peak in candidate.prediction.peak_bytes)
         else:
             value = candidate.prediction.step_seconds.value
-            value *= NO_SPEED if candidate.strategy == "model" else 1.0
-        return value, len(candidate.ranks)
+        last = objective != "memory" and candidate.strategy == "model"
+        return last, value, len(candidate.ranks)
 
     return sorted((c for c in candidates if c.feasible), key=key)

@@ -18,6 +18,9 @@ CASES = Path(
     os.environ.get("AUTOPLAN_CASES", Path(__file__).parents[2].parent / "shared" / "cases")
 )
 
+# the cases' own, once in a process
+pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+
 
 def case(name: str) -> ModuleType:
     found = sorted(CASES.glob(f"{name}_*.py"))
@@ -31,7 +34,6 @@ def case(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # the case's own
 @pytest.mark.parametrize("devices", [["cpu", "cpu"], "3xcpu"])
 def test_h01_uneven_train_nodes(devices) -> None:
     h01 = case("h01")
@@ -43,7 +45,6 @@ def test_h01_uneven_train_nodes(devices) -> None:
     h01.check({"loss": float(step.loss), "grads": step.gradients}, h01.reference())
 
 
-@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # the case's own
 def test_h02_cross_partition_edges() -> None:
     h02 = case("h02")
     b = h02.build()

@@ -54,9 +54,9 @@ def test_a_cheaper_model_plan_that_was_passed_over_is_explained() -> None:
 
     lines = " ".join(section(explain(cheaper), "Plan"))
 
-    assert "model counts 10 % more than its price" in lines
-    assert "model counts" not in explain(plan)
-    assert "model counts" not in explain(replace(cheaper, forced=True))
+    assert "model is taken only where nothing else fits" in lines
+    assert "model is taken only" not in explain(plan)
+    assert "model is taken only" not in explain(replace(cheaper, forced=True))
 
 
 @pytest.mark.parametrize(

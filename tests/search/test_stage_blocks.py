@@ -34,7 +34,7 @@ def test_ops_on_rows_of_an_unknown_number_are_one_block_where_sizes_must_be_know
     graph = gcn()
     made = graph.ops[1].outputs[0]
     readers = [op.index for op in graph.ops if made in op.inputs]
-    chosen = Axis("select(mask)", "select", "node", ("node",))
+    chosen = Axis("select(mask)", "node", "select", ("node",))
     tensor = replace(graph.tensors[made], dims=(chosen.name, 16))
     unknown = replace(
         graph,
