@@ -137,7 +137,7 @@ def test_workers_train_to_one_process_numbers(strategy: str) -> None:
 
 @needs_cora
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("strategy", ["single", "data", "model"])
+@pytest.mark.parametrize("strategy", ["single", "data", "model", "pipeline"])
 def test_every_strategy_on_cora(strategy: str, workers: int) -> None:
     torch.manual_seed(1)
     graph = datasets.planetoid(DATA / "planetoid", "Cora")
