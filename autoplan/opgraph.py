@@ -7,9 +7,13 @@ one graph serves every graph size and every shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from autoplan.symbolic import INSTANT, ZERO
+from autoplan.symbolic import Depth as Depth
+from autoplan.symbolic import Polynomial as Polynomial
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -18,49 +22,12 @@ State = Literal["R", "O", "H", "S"]
 """How a tensor lies on a group (DESIGN 4): replicated, owned rows, owned + halo rows, partial sum."""
 
 Role = Literal["node", "edge", "graph", "feature", "const"]
+Phase = Literal["update", "gather", "message", "aggregate", "other"]
+"""What an op does in a layer, after Besta & Hoefler: rows of nodes, rows moved to edges, rows of edges, rows of edges
+summed (or compared) into nodes, and the rest."""
+
 NODE, EDGE, GRAPH = "node", "edge", "graph"
 """Names of the base axes of a homogeneous graph; ``graph`` counts the graphs of a batch of several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Polynomial:
-    """A sum of monomials ``coefficient * product(symbols)``; symbols are axis names, a constant has none."""
-
-    terms: tuple[tuple[float, tuple[str, ...]], ...] = ()
-
-    @classmethod
-    def of(cls, coefficient: float, *symbols: str) -> Polynomial:
-        """One monomial; zero gives the empty sum."""
-        return cls(((float(coefficient), tuple(sorted(symbols))),) if coefficient else ())
-
-    @classmethod
-    def _from(cls, pairs: Iterable[tuple[float, tuple[str, ...]]]) -> Polynomial:
-        total: dict[tuple[str, ...], float] = {}
-        for coefficient, symbols in pairs:
-            total[symbols] = total.get(symbols, 0.0) + coefficient
-        return cls(tuple((c, s) for s, c in sorted(total.items()) if c))
-
-    def __add__(self, other: Polynomial | float) -> Polynomial:
-        right = other if isinstance(other, Polynomial) else Polynomial.of(other)
-        return self._from((*self.terms, *right.terms))
-
-    def __mul__(self, other: Polynomial | float) -> Polynomial:
-        right = other if isinstance(other, Polynomial) else Polynomial.of(other)
-        return self._from(
-            (a * b, tuple(sorted((*s, *t)))) for a, s in self.terms for b, t in right.terms
-        )
-
-    def evaluate(self, rows: Mapping[str, float]) -> float:
-        """The value where axis ``name`` has ``rows[name]`` rows. Raises KeyError for an axis without rows."""
-        total = 0.0
-        for coefficient, symbols in self.terms:
-            for symbol in symbols:
-                coefficient *= rows[symbol]
-            total += coefficient
-        return total
-
-    def __str__(self) -> str:
-        return " + ".join("*".join([f"{c:g}", *s]) for c, s in self.terms) or "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +52,7 @@ class Axis:
     role: Role
     kind: Literal["base", "index", "select", "concat", "blocks", "other"]
     parts: tuple[str, ...] = ()
-    rows: Polynomial = Polynomial()
+    rows: Polynomial = ZERO
     width: int = 1
 
     def count(self, base_rows: Mapping[str, float]) -> float:
@@ -180,7 +147,10 @@ class Work:
         kind: how it is priced: ``dense`` (matrix product), ``gather``, ``scatter``, ``spmm``, ``elementwise``,
             ``reduce``, ``random``, ``sort``, ``view`` (no data moves), ``other``.
         flops, bytes_read, bytes_written: totals, as polynomials in axis rows.
-        nnz: rows gathered or scattered; row_width_bytes: bytes of one such row. Zero elsewhere.
+        nnz: rows gathered or scattered, nonzeros of a sparse factor; row_width_bytes: bytes of one such row. Zero elsewhere.
+        moves: elements that are copied without being computed with.
+        cells: rows read times rows written where ``nnz`` counts which of these pairs meet; ``nnz / cells`` is the density.
+        depth: longest chain of operations that must follow one another (`symbolic.Depth`), on as many processors as help.
     """
 
     kind: Literal[
@@ -195,11 +165,19 @@ class Work:
         "view",
         "other",
     ]
-    flops: Polynomial = Polynomial()
-    bytes_read: Polynomial = Polynomial()
-    bytes_written: Polynomial = Polynomial()
-    nnz: Polynomial = Polynomial()
-    row_width_bytes: Polynomial = Polynomial()
+    flops: Polynomial = ZERO
+    bytes_read: Polynomial = ZERO
+    bytes_written: Polynomial = ZERO
+    nnz: Polynomial = ZERO
+    row_width_bytes: Polynomial = ZERO
+    moves: Polynomial = ZERO
+    cells: Polynomial = ZERO
+    depth: Depth = INSTANT
+
+    @property
+    def operations(self) -> Polynomial:
+        """Work in the sense of the work-depth model: what is computed and what is moved, element by element."""
+        return self.flops + self.moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +241,9 @@ class Op:
         differentiates: the inputs that a gradient of the loss reaches through this op. A transition has a backward when
             one of the ops that read its result differentiates it.
         numbers: indices of earlier ops whose result, a Python number (``.item()``), it reads.
+        hoistable: it depends on the graph alone: no parameter, no random draw, no buffer that changes and no guard is among
+            what it is computed from, so that one result serves every step on that graph.
+        phase: what it does in a layer.
     """
 
     index: int
@@ -278,6 +259,8 @@ class Op:
     strategies: tuple[OpStrategy, ...]
     differentiates: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    hoistable: bool = False
+    phase: Phase = "other"
 
 
 @dataclass(frozen=True, slots=True)
