@@ -29,13 +29,59 @@ summed (or compared) into nodes, and the rest."""
 NODE, EDGE, GRAPH = "node", "edge", "graph"
 """Names of the base axes of a homogeneous graph; ``graph`` counts the graphs of a batch of several."""
 
+End = Literal["src", "dst", "self", "any"]
+"""Which end of a relation a position names: see `IndexInto`."""
+
+
+def node_axis(kind: str | None = None) -> str:
+    """The axis of nodes: ``node``, or of one type of several ``node[paper]``."""
+    return NODE if kind is None else f"{NODE}[{kind}]"
+
+
+def edge_axis(relation: str | None = None, attribute: str | None = None) -> str:
+    """The axis of edges: ``edge``, ``edge[author__writes__paper]``; of further relations ``edge:pairs``."""
+    name = EDGE if relation is None else f"{EDGE}[{relation}]"
+    return name if attribute is None else f"{name}:{attribute}"
+
+
+def index_axis(attribute: str, kind: str | None = None) -> str:
+    """The axis of an attribute that lists nodes: ``index:train_idx``, ``index[paper]:train_idx``."""
+    return f"index:{attribute}" if kind is None else f"index[{kind}]:{attribute}"
+
+
+def is_node_axis(name: str) -> bool:
+    """Whether it is the base axis of nodes, or of one type of them."""
+    return name == NODE or (name.startswith(f"{NODE}[") and name.endswith("]"))
+
+
+def is_edge_axis(name: str) -> bool:
+    """Whether it is the base axis of edges of some relation."""
+    return name == EDGE or name.startswith((f"{EDGE}[", f"{EDGE}:"))
+
+
+def is_index_axis(name: str) -> bool:
+    """Whether its rows are the entries of an attribute that lists nodes."""
+    return name.startswith(("index:", "index["))
+
+
+def type_of_axis(name: str) -> str | None:
+    """The node type, or the relation, of a base or index axis: ``paper`` for ``node[paper]``; None: there is only one."""
+    head = name.rpartition("]:")[0] or name.removesuffix("]")
+    _, bracket, kind = head.partition("[")
+    return kind if bracket else None
+
+
+def listed_axis(index: str) -> str:
+    """The axis of the nodes that an index axis lists: ``node[paper]`` for ``index[paper]:train_idx``."""
+    return node_axis(type_of_axis(index))
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One thing that tensor dimensions count. Two dimensions on one axis are aligned row for row.
 
     Attributes:
-        name: ``node``, ``edge`` (base); ``select(v12)`` (the rows of ``parts[0]`` where mask v12 holds);
+        name: ``node``, ``edge`` (base), of several types ``node[paper]``; ``select(v12)`` (the rows of ``parts[0]`` where mask v12 holds);
             ``concat(select(v12),node)`` (parts in order); ``node*3`` (three for each row of ``parts[0]``); any other name
             for ``other``.
         role: what its rows are.
@@ -62,10 +108,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class IndexInto:
-    """The values of an integer tensor are positions along an axis.
+    """The values of an integer tensor are positions along axes.
 
     Attributes:
-        axis: the axis pointed into (``node``).
+        axes: the axis pointed into, for each of ``ends`` (``("node[author]", "node[paper]")``). One that is given for
+            several ends holds for all of them: ``("node",)`` becomes ``("node", "node")``.
         ends: which end of a relation: ``src`` (an owned or a halo row), ``dst`` or ``self`` (always an owned row),
             ``any`` (could be any row: R only). One entry, or one per row of dimension 0 (``edge_index``: src, dst).
 
@@ -73,8 +120,27 @@ class IndexInto:
     along the graph axis are global in O, too, where the partition is not closed.
     """
 
-    axis: str
-    ends: tuple[Literal["src", "dst", "self", "any"], ...]
+    axes: tuple[str, ...]
+    ends: tuple[End, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.axes) == 1 < len(self.ends):
+            object.__setattr__(self, "axes", self.axes * len(self.ends))
+        if len(self.axes) != len(self.ends):
+            raise ValueError(f"{len(self.axes)} axes for {len(self.ends)} ends")
+
+    @property
+    def axis(self) -> str | None:
+        """The axis that all values are positions along; None where the ends lie along different ones."""
+        return self.axes[0] if len(set(self.axes)) == 1 else None
+
+    def entries(self, chosen: slice) -> IndexInto:
+        """The provenance of some rows of dimension 0, where each has its own."""
+        return IndexInto(self.axes[chosen], self.ends[chosen])
+
+    def repeated(self, times: int) -> IndexInto:
+        """The provenance of as many copies, one after another along dimension 0."""
+        return IndexInto(self.axes * times, self.ends * times)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def test_unreachable_states_are_errors():
     with pytest.raises(PlanError, match=r"v5 is produced in state O and needed in R"):
         route(TensorMeta("v5", ("select(v1)",), "bool", "op"), AXES, "O", {"R"})
     positions = TensorMeta(
-        "v6", (2, "edge"), "int64", "op", index=IndexInto("node", ("src", "dst"))
+        "v6", (2, "edge"), "int64", "op", index=IndexInto(("node",), ("src", "dst"))
     )
     with pytest.raises(PlanError, match="v6"):
         route(positions, AXES, "R", {"O"})

@@ -173,7 +173,7 @@ def _value_error(
     if state == "R" or axis is None:
         return max(difference(value.tensor, expected) for value in values)
     known = {*shards[0].owned_counts, GRAPH}
-    if meta.index is not None and meta.index.axis not in known:
+    if meta.index is not None and not known.issuperset(meta.index.axes):
         return 0.0  # positions along a derived axis: no global numbers to compare with
     dim = meta.dims.index(axis)
     parts = [(_global(value, meta, shards), value.keys) for value in values]
@@ -192,13 +192,19 @@ def _global(value: _Value, meta: TensorMeta, shards: Sequence[Shard]) -> torch.T
     if meta.index is None:
         return value.tensor
     shard = shards[value.rank]
-    if meta.index.axis == GRAPH and shard.graph_rows is None:
-        return value.tensor  # that axis is not cut: global numbers
-    rows = shard.rows(meta.index.axis)
-    if meta.index.axis == NODE:
+    if meta.index.axis is not None:
+        return _renumbered(value.tensor, meta.index.axis, shard)
+    ends = zip(value.tensor, meta.index.axes, strict=True)
+    return torch.stack([_renumbered(end, axis, shard) for end, axis in ends])
+
+
+def _renumbered(numbers: torch.Tensor, axis: str, shard: Shard) -> torch.Tensor:
+    if axis == GRAPH and shard.graph_rows is None:
+        return numbers  # that axis is not cut: global numbers
+    rows = shard.rows(axis)
+    if axis == NODE:
         rows = np.concatenate([rows, shard.halo_nodes])
-    numbers = value.tensor.to(torch.int64)
-    return torch.tensor(rows)[numbers].to(value.tensor.dtype)
+    return torch.tensor(rows)[numbers.to(torch.int64)].to(numbers.dtype)
 
 
 def difference(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -284,12 +284,16 @@ class Writer:
         index = self.opgraph.tensors[tensor].index
         if index is None or state == "R":
             return name
-        if self.opgraph.axes[index.axis].kind not in ("base", "index"):
-            raise PlanError(
-                f"the program returns {tensor}, positions along {index.axis}, which only one device has in order; "
-                "return something else or plan with one device"
-            )
-        return f"context.axes[{index.axis!r}].ids[{name}]"
+        for axis in index.axes:
+            if self.opgraph.axes[axis].kind not in ("base", "index"):
+                raise PlanError(
+                    f"the program returns {tensor}, positions along {axis}, which only one device has in order; "
+                    "return something else or plan with one device"
+                )
+        if index.axis is not None:
+            return f"context.axes[{index.axis!r}].ids[{name}]"
+        ends = [f"context.axes[{a!r}].ids[{name}[{k}]]" for k, a in enumerate(index.axes)]
+        return f"torch.stack([{', '.join(ends)}])"
 
 
 def _partition(strategies: Iterable[OpStrategy]) -> bool | None:

@@ -108,7 +108,7 @@ def relation_spec(name: str, tensor: Tensor, nodes: int) -> AttributeSpec:
         raise TraceError(f"graph.{name} is {describe(tensor)}; pairs of nodes are int64 [2, K]")
     check_positions(name, tensor, nodes, "node")
     return AttributeSpec(
-        name, "edge", (2, f"edge:{name}"), dtype_name(tensor), IndexInto(NODE, ("src", "dst"))
+        name, "edge", (2, f"edge:{name}"), dtype_name(tensor), IndexInto((NODE,), ("src", "dst"))
     )
 
 
@@ -122,7 +122,7 @@ def node_list_spec(name: str, tensor: Tensor, nodes: int) -> AttributeSpec:
         raise TraceError(f"graph.{name} is {describe(tensor)}; a list of nodes is int64 [K]")
     check_positions(name, tensor, nodes, "node")
     return AttributeSpec(
-        name, "index", (f"index:{name}",), dtype_name(tensor), IndexInto(NODE, ("self",))
+        name, "index", (f"index:{name}",), dtype_name(tensor), IndexInto((NODE,), ("self",))
     )
 
 
@@ -186,7 +186,7 @@ def inferred_spec(name: str, tensor: Tensor, rows: Mapping[str, int]) -> Attribu
     axis_found = _axis_by_size(name, tensor, rows)
     if axis_found is not None:
         _refuse_second_reading(name, tensor, axis_found, rows)
-        index = IndexInto(GRAPH, ("self",)) if name == "batch" else None
+        index = IndexInto((GRAPH,), ("self",)) if name == "batch" else None
         return AttributeSpec(
             name, kind_of(axis_found), (axis_found, *shape[1:]), dtype_name(tensor), index
         )

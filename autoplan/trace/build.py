@@ -139,7 +139,7 @@ class _Builder:
                     "say what it is with inputs="
                 )
             # positions along an axis that no partition cuts (graphs) are the same numbers everywhere
-            cut = spec.index is not None and self.axes.cut((spec.index.axis,))
+            cut = spec.index is not None and self.axes.cut(spec.index.axes)
             meta = self._meta(value, dims, "input", spec.name, index=spec.index if cut else None)
             self._enter(meta, loadable_states(meta, self.axes))
 

@@ -75,7 +75,7 @@ class GraphSchema:
         rows = {NODE: nodes, EDGE: edge_index.size(1)}
         specs = {
             "edge_index": AttributeSpec(
-                "edge_index", "edge", (2, EDGE), "int64", IndexInto(NODE, ("src", "dst"))
+                "edge_index", "edge", (2, EDGE), "int64", IndexInto((NODE,), ("src", "dst"))
             )
         }
         for name, tensor in tensors_by_name.items():

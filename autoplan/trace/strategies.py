@@ -104,7 +104,9 @@ def for_partitions(
             if any(axes.counts_graphs(dim) for dim in each)
         }
         numbers = any(
-            state == "O" and tensor.index is not None and axes.counts_graphs(tensor.index.axis)
+            state == "O"
+            and tensor.index is not None
+            and any(axes.counts_graphs(axis) for axis in tensor.index.axes)
             for tensor, state in zip(inputs, strategy.inputs, strict=True)
         )
         local = "O" in along

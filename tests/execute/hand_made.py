@@ -118,7 +118,7 @@ class GraphMaker:
 
     def make(self) -> OpGraph:
         for name, attribute in zip(self.program.inputs, ATTRIBUTES, strict=True):
-            index = IndexInto("node", ("src", "dst")) if attribute == "edge_index" else None
+            index = IndexInto(("node",), ("src", "dst")) if attribute == "edge_index" else None
             self.add(name, "input", source=attribute, index=index)
         for slot in self.program.state:
             learned = slot.kind == "parameter"
@@ -169,7 +169,7 @@ class GraphMaker:
             args, _ = tree_unflatten(list(step.args), step.spec)
             end = ("src", "dst")[args[2]]
             meta = self.tensors[outputs[0]]
-            index_into = IndexInto("node", (end,))
+            index_into = IndexInto(("node",), (end,))
             self.tensors[outputs[0]] = TensorMeta(
                 meta.name, meta.dims, meta.dtype, "op", index=index_into
             )

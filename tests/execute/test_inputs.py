@@ -14,7 +14,7 @@ EDGES = np.array([[0, 1, 2, 4, 0, 3], [1, 0, 0, 3, 4, 3]])
 LISTED = np.array([4, 1, 0])
 SHARDS = build_shards(np.array([1, 0, 1, 0, 2]), {"edge": EDGES}, {"index:train": LISTED}, parts=4)
 X = torch.arange(10.0).view(5, 2)
-ENDS = IndexInto("node", ("src", "dst"))
+ENDS = IndexInto(("node",), ("src", "dst"))
 
 
 def cut(rank, *wanted):
@@ -32,7 +32,7 @@ def test_rows_by_state():
 
 def test_positions_are_local():
     edges = RankInput("edge_index", "O", 1, "edge", ENDS)
-    listed = RankInput("train", "O", 0, "index:train", IndexInto("node", ("self",)))
+    listed = RankInput("train", "O", 0, "index:train", IndexInto(("node",), ("self",)))
     for rank, shard in enumerate(SHARDS):
         found = cut(rank, edges, listed)
         assert found["edge_index", "O"].tolist() == shard.edge_index["edge"].tolist()
@@ -49,14 +49,14 @@ def test_foreign_nodes_and_missing_attributes_are_errors():
         shard_inputs([stranger], {"edge_index": torch.full((2, 6), 2)}, SHARDS[0])
     with pytest.raises(PlanError, match=r"graph\.z, which this graph does not have; it has x"):
         shard_inputs([RankInput("z", "R", 0, "node", None)], {"x": X}, SHARDS[0])
-    elsewhere = RankInput("train", "O", 0, "index:train", IndexInto("edge", ("self",)))
+    elsewhere = RankInput("train", "O", 0, "index:train", IndexInto(("edge",), ("self",)))
     with pytest.raises(PlanError, match="not nodes"):
         cut(0, elsewhere)
 
 
 def test_numbers_of_graphs_are_local_on_closed_partitions_only():
     batch = torch.tensor([0, 0, 1, 2, 2])
-    wanted = RankInput("batch", "O", 0, "node", IndexInto("graph", ("self",)))
+    wanted = RankInput("batch", "O", 0, "node", IndexInto(("graph",), ("self",)))
     owner = np.array([1, 1, 0, 1, 1])
     closed = build_shards(owner, {}, {}, parts=3, closed=True, graph_owner=np.array([1, 0, 1]))
     found = [shard_inputs([wanted], {"batch": batch}, shard)["batch", "O"] for shard in closed]
@@ -66,7 +66,7 @@ def test_numbers_of_graphs_are_local_on_closed_partitions_only():
 
 
 def test_nodes_of_a_graph_that_another_rank_owns_are_an_error():
-    wanted = RankInput("batch", "O", 0, "node", IndexInto("graph", ("self",)))
+    wanted = RankInput("batch", "O", 0, "node", IndexInto(("graph",), ("self",)))
     shards = build_shards(np.array([0, 1]), {}, {}, closed=True, graph_owner=np.array([0]))
     with pytest.raises(PlanError, match="rank 1 owns nodes of graphs that it does not own"):
         shard_inputs([wanted], {"batch": torch.tensor([0, 0])}, shards[1])

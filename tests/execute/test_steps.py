@@ -22,9 +22,9 @@ INPUTS = (
     RankInput("x", "O", 0, NODE, None),
     RankInput("x", "R", 0, NODE, None),
     RankInput("x", "H", 0, NODE, None),
-    RankInput("edge_index", "O", 1, EDGE, IndexInto(NODE, ("src", "dst"))),
-    RankInput("edge_index", "R", 1, EDGE, IndexInto(NODE, ("src", "dst"))),
-    RankInput("batch", "O", 0, NODE, IndexInto(GRAPH, ("any",))),
+    RankInput("edge_index", "O", 1, EDGE, IndexInto((NODE,), ("src", "dst"))),
+    RankInput("edge_index", "R", 1, EDGE, IndexInto((NODE,), ("src", "dst"))),
+    RankInput("batch", "O", 0, NODE, IndexInto((GRAPH,), ("any",))),
     RankInput("y", "O", 0, GRAPH, None),
 )
 

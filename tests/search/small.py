@@ -219,9 +219,9 @@ def gcn(
     b = Builder()
     on = {"requires_grad": True, "reaches_loss": True}
     x = b.put(tensor("x", "node", features, origin="input", source="x"))
-    ends = IndexInto("node", ("src",))
+    ends = IndexInto(("node",), ("src",))
     src = b.put(tensor("src", "edge", origin="input", source="src", dtype="int64", index=ends))
-    ends = IndexInto("node", ("dst",))
+    ends = IndexInto(("node",), ("dst",))
     dst = b.put(tensor("dst", "edge", origin="input", source="dst", dtype="int64", index=ends))
     w1 = b.put(tensor("w1", features, hidden, origin="parameter", source="conv1.weight", **on))
     second = classes if layers == 2 else hidden

@@ -29,10 +29,10 @@ class Spec:
 
 SPECS = (
     Spec("x", ("node", FEATURES)),
-    Spec("edge_index", (2, "edge"), IndexInto("node", ("src", "dst"))),
+    Spec("edge_index", (2, "edge"), IndexInto(("node",), ("src", "dst"))),
     Spec("y", ("node",)),
     Spec("mask", ("node",)),
-    Spec("train_idx", ("index:train_idx",), IndexInto("node", ("self",))),
+    Spec("train_idx", ("index:train_idx",), IndexInto(("node",), ("self",))),
 )
 
 

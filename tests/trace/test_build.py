@@ -24,5 +24,5 @@ def test_self_loops_are_appended():
     joined = graph.tensors[ops(graph, "cat")[0].outputs[0]]
     mask = ops(graph, "ne")[0].outputs[0]
     assert joined.dims == (2, f"concat(select({mask}),node)")
-    assert joined.index == IndexInto("node", ("src", "dst"))
+    assert joined.index == IndexInto(("node",), ("src", "dst"))
     assert graph.axes[f"select({mask})"].parts == ("edge",)

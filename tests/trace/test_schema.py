@@ -44,7 +44,7 @@ def test_usual_attributes():
         "y": ("node", ("node",)),
     }
     assert schema.rows == {"node": 300, "edge": 900}
-    assert schema["edge_index"].index == IndexInto("node", ("src", "dst"))
+    assert schema["edge_index"].index == IndexInto(("node",), ("src", "dst"))
     assert schema["y"].dtype == "int64"
 
 
@@ -65,7 +65,7 @@ def test_node_lists_and_second_relations_have_axes_of_their_own():
     )
     schema = GraphSchema.of(graph)
     assert schema["train_idx"].dims == ("index:train_idx",)
-    assert schema["train_idx"].index == IndexInto("node", ("self",))
+    assert schema["train_idx"].index == IndexInto(("node",), ("self",))
     assert schema["y_train"].dims == ("index:train_idx",)
     assert schema["y_train"].index is None
     assert schema["edge_label_index"].dims == (2, "edge:edge_label_index")
@@ -90,7 +90,7 @@ def test_node_count_is_not_a_constant():
 def test_batch_vector_gives_a_graph_axis():
     graph = small(batch=torch.tensor([0] * 4 + [1] * 3 + [2] * 3), y=torch.tensor([0, 1, 1]))
     schema = GraphSchema.of(graph)
-    assert schema["batch"].index == IndexInto("graph", ("self",))
+    assert schema["batch"].index == IndexInto(("graph",), ("self",))
     assert schema["y"].dims == ("graph",)
     batch = Batch.from_data_list([small(), small()])
     assert GraphSchema.of(batch).names == ("batch", "edge_index", "x")
@@ -134,7 +134,7 @@ def test_pairs_without_a_name_are_asked_for():
     with pytest.raises(TraceError, match=r"inputs=\{'pairs': \(2, 'edge:pairs'\)\}"):
         GraphSchema.of(graph)
     schema = GraphSchema.of(graph, {"pairs": (2, "edge:pairs"), "pair_value": "edge:pairs"})
-    assert schema["pairs"].index == IndexInto("node", ("src", "dst"))
+    assert schema["pairs"].index == IndexInto(("node",), ("src", "dst"))
     assert schema["pair_value"].dims == ("edge:pairs",)
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
-from autoplan.opgraph import IndexInto, TensorMeta
+from autoplan.opgraph import End, IndexInto, TensorMeta
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import by_rows, linear
 from autoplan.trace.rules.registry import rule
-
-End = Literal["src", "dst", "self", "any"]
 
 
 @rule("concat", "cat", "concatenate")
@@ -74,7 +71,7 @@ def split(call: Call) -> Ruling | None:
         width = 1 if call.base == "unbind" else piece[dim]
         assert isinstance(width, int)
         if index is not None and len(index.ends) > 1 and dim == 0:
-            index = IndexInto(index.axis, index.ends[at : at + width])
+            index = index.entries(slice(at, at + width))
         identity = f"{call.identity(source)}[{dim},{at}]" if call.base == "unbind" else ""
         outputs.append(Output(piece, index, identity))
         at += width
@@ -98,13 +95,16 @@ def _ends_along_rows(parts: Sequence[TensorMeta]) -> tuple[IndexInto | None, boo
     if all(index is None for index in found):
         return None, False
     known = [index for index in found if index is not None]
-    if len(known) < len(found) or len({index.axis for index in known}) > 1:
+    if len(known) < len(found):
         return None, True
     length = max(len(index.ends) for index in known)
     if any(len(index.ends) not in (1, length) for index in known):
         return None, True
-    columns = zip(*(index.ends * (length // len(index.ends)) for index in known), strict=True)
-    return IndexInto(known[0].axis, tuple(_either(column) for column in columns)), False
+    whole = [index.repeated(length // len(index.ends)) for index in known]
+    if len({index.axes for index in whole}) > 1:
+        return None, True
+    columns = zip(*(index.ends for index in whole), strict=True)
+    return IndexInto(whole[0].axes, tuple(_either(column) for column in columns)), False
 
 
 def _ends_along_entries(parts: Sequence[TensorMeta], dim: int) -> tuple[IndexInto | None, bool]:
@@ -113,17 +113,20 @@ def _ends_along_entries(parts: Sequence[TensorMeta], dim: int) -> tuple[IndexInt
     if all(index is None for index in found):
         return None, False
     known = [index for index in found if index is not None]
-    if len(known) < len(found) or len({index.axis for index in known}) > 1:
+    if len(known) < len(found):
         return None, True
     if dim == 0:
+        axes: list[str] = []
         ends: list[End] = []
         for part, index in zip(parts, known, strict=True):
             new = len(part.dims) < 2 or not isinstance(part.dims[0], int)
             many = 1 if new else part.dims[0]
             assert isinstance(many, int)
-            ends.extend(index.ends if len(index.ends) == many else index.ends * many)
-        return IndexInto(known[0].axis, tuple(ends)), False
-    if len({index.ends for index in known}) > 1:
+            entries = index if len(index.ends) == many else index.repeated(many)
+            axes.extend(entries.axes)
+            ends.extend(entries.ends)
+        return IndexInto(tuple(axes), tuple(ends)), False
+    if len(set(known)) > 1:
         return None, True
     return known[0], False
 

@@ -51,7 +51,7 @@ def positions(call: Call) -> Ruling:
     if not isinstance(axis, str) or call.axes.sharded((axis,)) is None:
         return plain
     strategy = call.strategy("O", {}, "O")
-    output = Output((axis,), IndexInto(axis, ("self",)))
+    output = Output((axis,), IndexInto((axis,), ("self",)))
     return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
 
 

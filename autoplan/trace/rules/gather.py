@@ -70,7 +70,7 @@ def nonzero(call: Call) -> Ruling | None:
     if len(source.dims) != 1 or cut is None or source.dtype != "bool":
         return Ruling((Output(call.matched()),), forward, backward)
     axis = call.axes.select(source.name, cut.axis, call.seen(0)[0])
-    output = Output((axis, 1), IndexInto(cut.axis, ("self",)))
+    output = Output((axis, 1), IndexInto((cut.axis,), ("self",)))
     strategy = call.strategy("O", {source.name: "O"}, "O")
     return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
 
@@ -154,7 +154,7 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
     at = source.index
     owned = call.owned_where.get(mask.name, {}).get(True, frozenset())
     if at is not None and call.identity(source) in owned:
-        at = IndexInto(at.axis, tuple("dst" for _ in at.ends))
+        at = IndexInto(at.axes, tuple("dst" for _ in at.ends))
     strategy = call.strategy("O", {source.name: "O", mask.name: "O"}, "O")
     return Ruling((Output(dims, at),), forward, backward, (strategy,), reads_positions=True)
 

@@ -63,7 +63,8 @@ def reduced(call: Call) -> Ruling | None:
 def _is_highest_number(call: Call) -> bool:
     """Whether it is the maximum over the graph's own list of positions along the graph axis, which names the last one."""
     source = call.inputs[0]
-    numbers = source.index is not None and call.axes.counts_graphs(source.index.axis)
+    axis = None if source.index is None else source.index.axis
+    numbers = axis is not None and call.axes.counts_graphs(axis)
     return call.name == "aten.max.default" and source.origin == "input" and numbers
 
 
@@ -71,8 +72,9 @@ def _highest_number(call: Call) -> Ruling:
     """Every rank knows how many graphs there are; one that owns none has no maximum to take."""
     source = call.inputs[0]
     assert source.index is not None
+    (axis,) = set(source.index.axes)
     forward, backward = work.reduction(call, ())
-    output = Output((), identity=last_position(source.index.axis))
+    output = Output((), identity=last_position(axis))
     strategy = call.strategy("O", {source.name: "O"}, "R", kernel="last_graph")
     return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
 

@@ -109,9 +109,9 @@ def selected(call: Call) -> Ruling:
         return whole_only(call, dims)
     index = source.index
     if index is not None and len(index.ends) > 1:
-        index = IndexInto(index.axis, (index.ends[entry],)) if dim == 0 else None
-        if index is None:
+        if dim != 0:
             return whole_only(call, dims)
+        index = index.entries(slice(entry, entry + 1 or None))
     identity = f"{call.identity(source)}[{dim},{entry}]"
     return seen_through(call, dims, index, identity)
 
@@ -134,7 +134,7 @@ def sliced(call: Call) -> Ruling | None:
         start, step = call.get("start") or 0, call.get("step", 1)
         if not isinstance(start, int) or not isinstance(step, int):
             return whole_only(call, dims)
-        index = IndexInto(index.axis, index.ends[start:][::step][:new])
+        index = index.entries(slice(start, None, step)).entries(slice(new))
     return seen_through(call, dims, index)
 
 
@@ -149,7 +149,7 @@ def flipped(call: Call) -> Ruling:
         return Ruling((output,), forward, backward)
     index = source.index
     if index is not None and 0 in turned:
-        index = IndexInto(index.axis, tuple(reversed(index.ends)))
+        index = index.entries(slice(None, None, -1))
     strategies = (*by_rows(call, source.dims), *linear(call, [source]))
     return Ruling(
         (Output(source.dims, index),), forward, backward, strategies, reads_positions=True

@@ -28,7 +28,7 @@ def pooling(graph: OpGraph):
 def test_batch_holds_positions_of_graphs():
     graph = described()
     batch = next(t for t in graph.tensors.values() if t.source == "batch")
-    assert batch.index == IndexInto("graph", ("self",))
+    assert batch.index == IndexInto(("graph",), ("self",))
     assert batch.states == ("R", "O")
     assert graph.axes["graph"].kind == "base"
     assert graph.axes["graph"].role == "graph"
