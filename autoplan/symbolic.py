@@ -62,6 +62,11 @@ def most(axis: str, into: str, end: str) -> str:
     return f"most({axis}:{end}>{into})"
 
 
+def counted_in(symbol: str) -> str | None:
+    """The axis whose rows a symbol of `most` counts, or None for the name of an axis."""
+    return symbol[5:].rpartition(":")[0] if symbol.startswith("most(") else None
+
+
 @dataclass(frozen=True, slots=True)
 class Log:
     """``coefficient * log2(of) ** power``, zero where ``of`` is at most one.
@@ -105,6 +110,11 @@ class Depth:
             total[key] = total.get(key, 0.0) + log.coefficient
         logs = tuple(Log(coefficient, of, power) for (of, power), coefficient in total.items())
         return Depth(self.constant + other.constant, logs)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """What it depends on: axis names, and what `most` returns."""
+        return frozenset(s for log in self.logs for _, symbols in log.of.terms for s in symbols)
 
     def evaluate(self, values: Mapping[str, float]) -> float:
         """The value where these symbols have these values. Raises KeyError for a symbol without one."""
