@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,13 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from autoplan.errors import ExecutionError
+from autoplan.execute import signs
 
 _START_FILE = "start.py"
 _OUTPUT_FILE = "output-"
 _START = """\
 # Starts one worker. Written by autoplan.execute.launch.
-import os, signal, sys
-# an ignored signal would be inherited, and a worker that waits for others must end at once
-signal.signal(signal.SIGTERM, signal.SIG_DFL)
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+import os, sys
 # not the launcher's redirection: it leaves the files open in the parent
 output = os.open({output!r} + os.environ["RANK"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.dup2(output, 1)
@@ -38,6 +36,8 @@ os.dup2(output, 2)
 sys.path[:] = {path!r}
 os.environ.setdefault("GLOO_SOCKET_IFNAME", {interface!r})
 os.environ["OMP_NUM_THREADS"] = "{threads}"
+from autoplan.execute.signs import announce
+announce({directory!r}, int(os.environ["RANK"]))
 from autoplan.execute.worker import main
 main({directory!r}, parent={parent})
 """
@@ -74,13 +74,20 @@ def launch(directory: Path, workers: int) -> None:
         logs_specs=DefaultLogsSpecs(log_dir=str(directory / "errors")),
     )
     try:
-        with _signals_put_back(), _launcher_logs_hidden():
+        with (
+            _signals_put_back(),
+            _launcher_logs_hidden(),
+            signs.ending_the_stopped(directory, signs.STOPPED_SECONDS) as stopped,
+        ):
             elastic_launch(config, sys.executable)(str(start))
     except ChildFailedError as error:
-        raise _explain(error, directory, workers) from None
+        raise _explain(error, directory, workers, stopped) from None
     except SignalException as error:
         _deliver(signal.Signals(error.sigval))
     except Exception as error:
+        if signs.processes(directory):
+            # not the launcher's: raised by a handler of the caller's, such as an alarm's
+            raise
         raise ExecutionError(
             f"{workers} workers could not be started on this machine: {type(error).__name__}: {error}; "
             "they meet on 127.0.0.1, so check that loopback connections are allowed"
@@ -162,9 +169,20 @@ def _launcher_logs_hidden() -> Iterator[None]:
                 logger.propagate = True
 
 
-def _explain(error: ChildFailedError, directory: Path, workers: int) -> ExecutionError:
-    """Says which rank failed first and why; the others only lost their connection to it or were ended."""
-    rank, failure = min(error.failures.items(), key=lambda item: _order_of(item[1]))
+def _explain(
+    error: ChildFailedError, directory: Path, workers: int, stopped: Collection[int] = ()
+) -> ExecutionError:
+    """Says which rank failed first and why; the others only lost their connection to it or were ended.
+
+    Args:
+        error: the launcher's.
+        directory: of the job.
+        workers: number of processes.
+        stopped: ranks that were ended because a signal held them.
+    """
+    ended = {rank: signs.how_ended(directory, rank) for rank in error.failures}
+    rank, failure = min(error.failures.items(), key=lambda item: _order_of(item[1], ended[item[0]]))
+    by = ended[rank]
     who = f"worker {rank} of {workers} (rank {rank})"
     recorded = _recorded(failure)
     if recorded:
@@ -175,7 +193,14 @@ def _explain(error: ChildFailedError, directory: Path, workers: int) -> Executio
             worker_traceback=traceback,
         )
     printed = _last_lines(directory / f"{_OUTPUT_FILE}{rank}")
-    if failure.exitcode == -signal.SIGKILL:
+    if rank in stopped:
+        what = (
+            f"{who} was held by a signal (SIGSTOP) for {signs.STOPPED_SECONDS:.0f} s while the others waited for it, "
+            "and was ended; to pause a run, stop the process that started it, too"
+        )
+    elif by is not None:
+        what = f"{who} was ended by {signal.Signals(by.number).name}"
+    elif failure.exitcode == -signal.SIGKILL:
         what = (
             f"{who} was killed (SIGKILL). The system does this when memory runs out: compare the plan's "
             "predicted.peak_bytes with the memory that is free, use more workers, or plan with objective='memory'"
@@ -195,15 +220,17 @@ def _recorded(failure: ProcessFailure) -> Mapping[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _order_of(failure: ProcessFailure) -> tuple[int, int]:
+def _order_of(failure: ProcessFailure, ended: signs.Ended | None) -> tuple[int, int]:
     """Sorts failures by when they happened.
 
-    A worker that died without an exception comes first: the others' exceptions ("connection closed by peer") follow
-    from it. Those that the launcher ended (SIGTERM) come last.
+    A worker that died without a trace comes first: the others' exceptions ("connection closed by peer") follow from it. Those
+    that were ended before they could leave a trace of it (SIGTERM, the launcher's as a rule) come last.
     """
     recorded = _recorded(failure)
     if recorded:
         return 1, int(recorded["extraInfo"]["time_ns"])
+    if ended is not None:
+        return 1, ended.time_ns
     return (2 if failure.exitcode == -signal.SIGTERM else 0), 0
 
 
