@@ -173,7 +173,7 @@ def _sources(program: Program, schema: GraphSchema, made: _Made, value: str) -> 
         if name in ancestors and spec.dtype.startswith("int")
     ]
     plain = [spec for spec in specs if spec.index is None] or specs
-    return " and ".join(f"graph.{spec.name}" for spec in plain) or "the graph"
+    return " and ".join(spec.label for spec in plain) or "the graph"
 
 
 def _run(

@@ -1,9 +1,8 @@
-"""What one attribute of a graph is: rules by name and size, and the errors where they do not decide (torch)."""
+"""What one attribute of a graph is: its spec, lists of nodes and pairs, and what the user says of it (torch)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,18 +10,22 @@ import torch
 from torch import Tensor
 
 from autoplan.errors import TraceError
-from autoplan.opgraph import EDGE, GRAPH, NODE, IndexInto
+from autoplan.opgraph import (
+    GRAPH,
+    IndexInto,
+    edge_axis,
+    is_index_axis,
+    is_node_axis,
+)
+from autoplan.trace.scope import Scope, TypeKey, full_name, label, rows_word
 
 Kind = Literal["node", "edge", "graph", "index", "constant"]
 """What an attribute's rows count: nodes, edges (of any relation), graphs, entries of a list of nodes, or nothing."""
 
 KINDS = ("node", "edge", "graph", "index", "constant")
 
-_NODE_NAMES = frozenset({"x", "pos", "feat", "batch", "node_type", "n_id", "y", "z", "label"})
-_NODE_ROWS = frozenset({"x", "pos", "batch", "train_mask", "val_mask", "test_mask"})
-_EDGE_ROWS = frozenset({"edge_weight", "edge_attr", "edge_type"})
-_LIST_NAME = re.compile(r"(^|_)(idx|index|indices)(_|$)|_ids$|_nodes$|(^|_)(seeds|perm)$")
-_SQUARE_FEATURES = frozenset({"x", "y", "pos", "feat"})
+NODE_NAMES = frozenset({"x", "pos", "feat", "batch", "node_type", "n_id", "y", "z", "label"})
+LIST_NAME = re.compile(r"(^|_)(idx|index|indices)(_|$)|_ids$|_nodes$|(^|_)(seeds|perm)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,13 @@ class AttributeSpec:
     """One tensor of the graph.
 
     Attributes:
-        name: the attribute's name on the graph.
+        name: the attribute's name in the schema: ``x``, or of several types ``paper.x``.
         kind: what its rows count. A list of nodes and what is aligned with its entries are both ``index``.
-        dims: per dimension an axis (``node``, ``edge``, ``edge:ATTRIBUTE``, ``index:ATTRIBUTE``, ``graph``) or its size.
+        dims: per dimension an axis (``node``, ``edge``, ``edge:ATTRIBUTE``, ``index:ATTRIBUTE``, ``graph``; of several types
+            ``node[paper]``, ``edge[author__writes__paper]``, ...) or its size.
         dtype: torch's name without the prefix.
         index: set when its values are positions along an axis.
+        key: the part of the graph that holds it.
     """
 
     name: str
@@ -42,6 +47,17 @@ class AttributeSpec:
     dims: tuple[str | int, ...]
     dtype: str
     index: IndexInto | None = None
+    key: TypeKey = None
+
+    @property
+    def attribute(self) -> str:
+        """Its name in its part of the graph: ``x``."""
+        return self.name[len(full_name(self.key, "")) :]
+
+    @property
+    def label(self) -> str:
+        """How a user writes it: ``graph.x``, ``graph['paper'].x``."""
+        return label(self.key, self.attribute)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -64,29 +80,38 @@ def describe(tensor: Tensor) -> str:
     return f"{dtype_name(tensor)} {list(tensor.shape)}"
 
 
-def ambiguous(name: str, tensor: Tensor, reading: str, choices: tuple[str, ...]) -> TraceError:
+def ambiguous(
+    scope: Scope, name: str, tensor: Tensor, reading: str, choices: tuple[str, ...]
+) -> TraceError:
     """The error that asks the user what an attribute is."""
-    options = " or ".join(f"inputs={{'{name}': {choice}}}" for choice in choices)
-    return TraceError(f"graph.{name} ({describe(tensor)}) {reading}; say which: {options}")
+    options = " or ".join(f"inputs={{'{scope.full_name(name)}': {choice}}}" for choice in choices)
+    return TraceError(f"{scope.label(name)} ({describe(tensor)}) {reading}; say which: {options}")
 
 
-def check_positions(name: str, tensor: Tensor, rows: int, of: str) -> None:
-    """Raise TraceError where a value is no position along an axis of ``rows`` rows; names the value."""
+def check_positions(where: str, tensor: Tensor, rows: int, of: str) -> None:
+    """Raise TraceError where a value is no position along an axis of ``rows`` rows; names the value.
+
+    Args:
+        where: the attribute as the user writes it, ``graph.edge_index``.
+        tensor: its values.
+        rows: of the axis.
+        of: what a row of the axis is, ``node``.
+    """
     if not tensor.numel():
         return
     low, high = (int(value) for value in torch.aminmax(tensor))
     if low < 0:
-        raise TraceError(f"graph.{name} holds the {of} id {low}; ids start at 0")
+        raise TraceError(f"{where} holds the {of} id {low}; ids start at 0")
     if high >= rows:
         raise TraceError(
-            f"graph.{name} holds the {of} id {high}, but the graph has {rows} {of}s (ids 0 to {rows - 1})"
+            f"{where} holds the {of} id {high}, but the graph has {rows} {of}s (ids 0 to {rows - 1})"
         )
 
 
-def is_relation(name: str, tensor: Tensor, asked: object) -> bool:
-    """Whether it lists pairs of nodes: integers [2, K] under a name with ``index``."""
+def is_relation(name: str, tensor: Tensor, asked: object, axis: str | None = None) -> bool:
+    """Whether it lists pairs of nodes: integers [2, K] under a name with ``index``, or said to be along ``axis``."""
     if asked is not None:
-        return asked == (2, f"edge:{name}")
+        return asked == (2, axis or edge_axis(attribute=name))
     return "index" in name and tensor.dim() == 2 and tensor.size(0) == 2 and is_integer(tensor)
 
 
@@ -95,188 +120,83 @@ def is_node_list(name: str, tensor: Tensor, asked: object) -> bool:
     if asked is not None:
         return asked == "index"
     return (
-        bool(_LIST_NAME.search(name))
-        and name not in _NODE_NAMES
+        bool(LIST_NAME.search(name))
+        and name not in NODE_NAMES
         and tensor.dim() == 1
         and is_integer(tensor)
     )
 
 
-def relation_spec(name: str, tensor: Tensor, nodes: int) -> AttributeSpec:
-    """Pairs of nodes on their own edge axis. Raises TraceError for ids out of range or a wrong form."""
+def relation_spec(scope: Scope, name: str, tensor: Tensor, axis: str) -> AttributeSpec:
+    """Pairs of nodes, which the rows of their own edge axis are. Raises TraceError for ids out of range or a wrong form."""
+    where = scope.label(name)
     if tensor.dim() != 2 or tensor.size(0) != 2 or not is_integer(tensor):
-        raise TraceError(f"graph.{name} is {describe(tensor)}; pairs of nodes are int64 [2, K]")
-    check_positions(name, tensor, nodes, "node")
-    return AttributeSpec(
-        name, "edge", (2, f"edge:{name}"), dtype_name(tensor), IndexInto((NODE,), ("src", "dst"))
-    )
-
-
-def node_list_spec(name: str, tensor: Tensor, nodes: int) -> AttributeSpec:
-    """A list of nodes. Raises TraceError for ids out of range, a wrong form, or a list of edges."""
-    if "edge" in name:
+        raise TraceError(f"{where} is {describe(tensor)}; pairs of nodes are int64 [2, K]")
+    if scope.ends is None:
         raise TraceError(
-            f"graph.{name} lists edges, which cannot be followed into a shard; give a boolean mask with a row per edge"
+            f"{where} holds pairs of nodes, but not of which types; put it on a relation, for example "
+            f"graph['user', 'rates', 'item'].{name}"
+        )
+    for end, row in zip(scope.ends, tensor, strict=True):
+        check_positions(where, row, scope.rows[end], rows_word(end))
+    index = IndexInto(scope.ends, ("src", "dst"))
+    full = scope.full_name(name)
+    return AttributeSpec(full, "edge", (2, axis), dtype_name(tensor), index, scope.key)
+
+
+def node_list_spec(scope: Scope, name: str, tensor: Tensor) -> AttributeSpec:
+    """A list of nodes. Raises TraceError for ids out of range, a wrong form, or a list of edges."""
+    where = scope.label(name)
+    if "edge" in name or (scope.node is None and scope.edge is not None):
+        raise TraceError(
+            f"{where} lists edges, which cannot be followed into a shard; give a boolean mask with a row per edge"
+        )
+    if scope.node is None:
+        raise TraceError(
+            f"{where} lists nodes, but not of which type; put it on a node type, for example graph['paper'].{name}"
         )
     if tensor.dim() != 1 or not is_integer(tensor):
-        raise TraceError(f"graph.{name} is {describe(tensor)}; a list of nodes is int64 [K]")
-    check_positions(name, tensor, nodes, "node")
-    return AttributeSpec(
-        name, "index", (f"index:{name}",), dtype_name(tensor), IndexInto((NODE,), ("self",))
-    )
+        raise TraceError(f"{where} is {describe(tensor)}; a list of nodes is int64 [K]")
+    check_positions(where, tensor, scope.rows[scope.node], rows_word(scope.node))
+    index = IndexInto((scope.node,), ("self",))
+    full, dims = scope.full_name(name), (scope.list_axis(name),)
+    return AttributeSpec(full, "index", dims, dtype_name(tensor), index, scope.key)
 
 
-def asked_spec(name: str, tensor: Tensor, asked: object, rows: Mapping[str, int]) -> AttributeSpec:
+def asked_spec(scope: Scope, name: str, tensor: Tensor, asked: object) -> AttributeSpec:
     """What the user says it is: a kind, an axis, or dims as a tuple of axes and sizes.
 
     Raises:
         TraceError: it says something that the tensor's shape contradicts, or that does not exist.
     """
-    shape = tuple(tensor.shape)
+    shape, rows, full = tuple(tensor.shape), scope.rows, scope.full_name(name)
+    where = scope.label(name)
     if asked == "constant" or (asked == GRAPH and GRAPH not in rows):
         kind: Kind = "constant" if asked == "constant" else "graph"
-        return AttributeSpec(name, kind, shape, dtype_name(tensor))
-    dims: tuple[Any, ...] = asked if isinstance(asked, tuple) else (asked, *shape[1:])
+        return AttributeSpec(full, kind, shape, dtype_name(tensor), key=scope.key)
+    wanted_dims: tuple[Any, ...] = asked if isinstance(asked, tuple) else (asked, *shape[1:])
+    dims = tuple(scope.axis(dim) if isinstance(dim, str) else dim for dim in wanted_dims)
     if len(dims) != len(shape):
-        raise TraceError(f"inputs say graph.{name} is {dims}, but it is {describe(tensor)}")
+        raise TraceError(f"inputs say {where} is {dims}, but it is {describe(tensor)}")
     for position, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if isinstance(dim, str) and dim not in rows:
             raise TraceError(
-                f"inputs say that graph.{name} counts {dim!r}; the graph has {sorted(rows)} and kinds are {list(KINDS)}"
+                f"inputs say that {where} counts {dim!r}; the graph has {sorted(rows)} and kinds are {list(KINDS)}"
             )
         wanted = rows[dim] if isinstance(dim, str) else dim
         if wanted != size:
             raise TraceError(
-                f"inputs say that dimension {position} of graph.{name} counts {dim!r} ({wanted}), but it has {size}"
+                f"inputs say that dimension {position} of {where} counts {dim!r} ({wanted}), but it has {size}"
             )
     axes = [dim for dim in dims if isinstance(dim, str)]
-    return AttributeSpec(name, kind_of(axes[0]) if axes else "constant", dims, dtype_name(tensor))
+    kind = kind_of(axes[0]) if axes else "constant"
+    return AttributeSpec(full, kind, dims, dtype_name(tensor), key=scope.key)
 
 
 def kind_of(axis: str) -> Kind:
     """The kind of an attribute whose first axis this is."""
-    if axis == NODE:
+    if is_node_axis(axis):
         return "node"
     if axis == GRAPH:
         return "graph"
-    return "index" if axis.startswith("index:") else "edge"
-
-
-def inferred_spec(name: str, tensor: Tensor, rows: Mapping[str, int]) -> AttributeSpec:
-    """What it is by its name and sizes.
-
-    Args:
-        name: the attribute's name.
-        tensor: its value; neither a relation nor a list of nodes.
-        rows: rows of every axis of the graph.
-
-    Raises:
-        TraceError: a reserved name has the wrong number of rows, or several readings are left.
-    """
-    shape = tuple(tensor.shape)
-    for names, axis in ((_NODE_ROWS, NODE), (_EDGE_ROWS, EDGE)):
-        if name in names and (not shape or shape[0] != rows[axis]):
-            raise TraceError(
-                f"graph.{name} is {describe(tensor)}, but the graph has {rows[axis]} {axis}s; it needs a row for each"
-            )
-    if not shape:
-        return AttributeSpec(name, "graph", (), dtype_name(tensor))
-    if _LIST_NAME.search(name) and name not in _NODE_NAMES and is_integer(tensor):
-        raise ambiguous(name, tensor, "looks like ids in a form that is not known", ("'constant'",))
-    axis_found = _axis_by_size(name, tensor, rows)
-    if axis_found is not None:
-        _refuse_second_reading(name, tensor, axis_found, rows)
-        index = IndexInto((GRAPH,), ("self",)) if name == "batch" else None
-        return AttributeSpec(
-            name, kind_of(axis_found), (axis_found, *shape[1:]), dtype_name(tensor), index
-        )
-    if shape[0] == 1:
-        return AttributeSpec(name, "graph", shape, dtype_name(tensor))
-    if is_integer(tensor) and _all_positions(tensor, rows[NODE]):
-        if tensor.dim() == 1:
-            raise ambiguous(
-                name, tensor, "could list nodes or be a constant", ("'index'", "'constant'")
-            )
-        if tensor.dim() == 2 and tensor.size(0) == 2:
-            pairs = str((2, f"edge:{name}"))
-            raise ambiguous(
-                name, tensor, "could be pairs of nodes or a constant", (pairs, "'constant'")
-            )
-    for position, size in enumerate(shape):
-        for axis in (NODE, EDGE):
-            if size == rows[axis] and size > 1:
-                dims = tuple(axis if i == position else s for i, s in enumerate(shape))
-                raise ambiguous(
-                    name,
-                    tensor,
-                    f"has {size} entries along dimension {position}, as many as the graph has {axis}s",
-                    (str(dims), "'constant'"),
-                )
-    return AttributeSpec(name, "constant", shape, dtype_name(tensor))
-
-
-def _axis_by_size(name: str, tensor: Tensor, rows: Mapping[str, int]) -> str | None:
-    """The axis with as many rows as the tensor; among several the one that the name speaks for."""
-    size = tensor.size(0)
-    found = [axis for axis, count in rows.items() if count == size]
-    if not found:
-        return None
-    wanted = _axis_by_name(name, found)
-    if wanted is None and found in ([NODE], [EDGE], [GRAPH]):
-        return found[0]
-    if wanted is None:
-        readings = (*found, "constant") if len(found) == 1 else tuple(found)
-        raise ambiguous(
-            name,
-            tensor,
-            f"has {size} rows, as many as {' and '.join(found)}",
-            tuple(repr(reading) for reading in readings),
-        )
-    return wanted
-
-
-def _axis_by_name(name: str, found: list[str]) -> str | None:
-    """Which of the axes a name speaks for: PyG's names, ``node`` and ``edge`` in it, or a relation's or list's stem."""
-    for axis in found:
-        _, _, attribute = axis.partition(":")
-        stem = _LIST_NAME.sub("", attribute).strip("_")
-        if stem and (name.startswith(stem) or name.endswith(stem)) and stem not in (EDGE, NODE):
-            return axis
-    if EDGE in name:
-        return EDGE if EDGE in found else None
-    known = name in _NODE_NAMES or name in _NODE_ROWS or NODE in name
-    return NODE if known and NODE in found else None
-
-
-def _refuse_second_reading(name: str, tensor: Tensor, axis: str, rows: Mapping[str, int]) -> None:
-    """Raise where rows are clear but values or further dimensions could still be node ids or nodes."""
-    size = rows[axis]
-    if axis == NODE and size > 2 and tensor.dim() == 1 and is_integer(tensor):
-        unnamed = name not in _NODE_NAMES and name not in _NODE_ROWS and NODE not in name
-        if (
-            unnamed
-            and _all_positions(tensor, size)
-            and torch.bincount(tensor, minlength=size).max() == 1
-        ):
-            raise ambiguous(
-                name,
-                tensor,
-                "is a permutation of the node ids: a value per node or a list of nodes",
-                ("'node'", "'index'"),
-            )
-    square = tensor.dim() > 1 and size > 1 and size in tensor.shape[1:]
-    if square and axis in (NODE, EDGE) and name not in _SQUARE_FEATURES:
-        dims = tuple(axis if s == size else s for s in tensor.shape)
-        raise ambiguous(
-            name,
-            tensor,
-            f"counts {axis}s along its rows and perhaps again",
-            (repr(axis), str(dims)),
-        )
-
-
-def _all_positions(tensor: Tensor, rows: int) -> bool:
-    if not tensor.numel():
-        return False
-    low, high = torch.aminmax(tensor)
-    return bool(low >= 0) and bool(high < rows)
+    return "index" if is_index_axis(axis) else "edge"

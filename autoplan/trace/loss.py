@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch_geometric.data import Data
 
 from autoplan.errors import TraceError
-from autoplan.opgraph import NODE
+from autoplan.opgraph import is_node_axis
 from autoplan.trace.attributes import describe, is_integer
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph, TypeKey, full_name, label, store_of
 
 LossFunction = Callable[[Any, Any], Any]
 """``loss(out, graph)``: the model's output and the graph, to a scalar."""
@@ -41,7 +41,7 @@ class ResolvedLoss:
 
 def resolve_loss(
     loss: LossFunction | None,
-    graph: Data,
+    graph: AnyGraph,
     schema: GraphSchema,
     output: Any,
     sample: Mapping[str, Tensor],
@@ -68,53 +68,82 @@ def resolve_loss(
             )
         name = getattr(loss, "__name__", type(loss).__name__)
         return ResolvedLoss(loss, f"the loss is the given function {name!r}")
-    labels = sample.get("y")
-    if labels is None:
-        return _none("the graph has no y")
-    if not isinstance(output, Tensor):
-        return _none(f"the model returns a {type(output).__name__}, not one tensor")
-    selection = _selection(schema)
+    labelled = _labelled(schema, output, sample)
+    if isinstance(labelled, str):
+        return _none(labelled)
+    key, labels, scores = labelled
+    name, of = label(key, "y").removeprefix("graph."), "" if key is None else f" of {key!r}"
+    selection = _selection(schema, key)
     over = f"over {selection}" if selection else "over all rows"
+    of_type = key if isinstance(output, Mapping) else None
     if is_integer(labels):
         flat = labels.dim() == 2 and labels.size(1) == 1
-        if output.dim() != 2 or labels.dim() != 1 + flat or labels.size(0) != output.size(0):
+        if scores.dim() != 2 or labels.dim() != 1 + flat or labels.size(0) != scores.size(0):
             return _none(
-                f"y ({describe(labels)} on a sample) does not label the rows of the output ({describe(output)})"
+                f"{name} ({describe(labels)} on a sample) does not label the rows of the output ({describe(scores)})"
             )
-        _check_labels(graph, selection, output.size(1))
+        _check_labels(graph, key, selection, scores.size(1))
         return ResolvedLoss(
-            _CrossEntropy(selection),
-            f"the loss is cross-entropy {over}, as y holds integers and loss= was not given",
+            _Labelled(functional.cross_entropy, key, selection, of_type, flatten=True),
+            f"the loss is cross-entropy{of} {over}, as {name} holds integers and loss= was not given",
         )
-    if labels.is_floating_point() and labels.shape == output.shape:
+    if labels.is_floating_point() and labels.shape == scores.shape:
         return ResolvedLoss(
-            _SquaredError(selection),
-            f"the loss is mean squared error {over}, as y has the output's shape and loss= was not given",
+            _Labelled(functional.mse_loss, key, selection, of_type, flatten=False),
+            f"the loss is mean squared error{of} {over}, as {name} has the output's shape and loss= was not given",
         )
-    return _none(f"y ({describe(labels)} on a sample) does not fit the output ({describe(output)})")
+    return _none(
+        f"{name} ({describe(labels)} on a sample) does not fit the output ({describe(scores)})"
+    )
+
+
+def _labelled(
+    schema: GraphSchema, output: Any, sample: Mapping[str, Tensor]
+) -> tuple[TypeKey, Tensor, Tensor] | str:
+    """What is labelled: the part of the graph, its labels and the scores for them; or why nothing is."""
+    keys: tuple[TypeKey, ...] = (None, *schema.node_types, *schema.edge_types)
+    labels = {key: sample[name] for key in keys if (name := full_name(key, "y")) in sample}
+    if not labels:
+        return "the graph has no y" if not schema.several_types else "no node type has a y"
+    if isinstance(output, Tensor):
+        fitting = {key: y for key, y in labels.items() if y.dim() and len(y) == len(output)}
+        chosen = labels if len(labels) == 1 else fitting
+        scores = dict.fromkeys(chosen, output)
+    elif schema.several_types and isinstance(output, Mapping):
+        scores = {key: out for key, out in output.items() if isinstance(out, Tensor)}
+    else:
+        return f"the model returns a {type(output).__name__}, not one tensor"
+    both = [key for key in labels if key in scores]
+    if len(both) != 1:
+        found = ", ".join(repr(key) for key in both or labels)
+        return f"{len(both)} of the outputs have a y of their own (y is on {found})"
+    return both[0], labels[both[0]], scores[both[0]]
 
 
 def _none(why: str) -> ResolvedLoss:
     return ResolvedLoss(None, f"there is no loss: loss= was not given and {why}")
 
 
-def _selection(schema: GraphSchema) -> str | None:
+def _selection(schema: GraphSchema, key: TypeKey) -> str | None:
     """The attribute that selects the nodes to train on, if y has a row per node."""
-    if schema["y"].dims[:1] != (NODE,):
+    rows = schema[full_name(key, "y")].dims[:1]
+    if not rows or not isinstance(rows[0], str) or not is_node_axis(rows[0]):
         return None
     for name in _SELECTIONS:
-        if name in schema.names:
-            spec = schema[name]
-            mask = spec.dtype == "bool" and spec.dims == (NODE,)
-            listed = spec.index is not None and len(spec.dims) == 1 and spec.index.axis == NODE
+        full = full_name(key, name)
+        if full in schema.names:
+            spec = schema[full]
+            mask = spec.dtype == "bool" and spec.dims == rows
+            listed = spec.index is not None and len(spec.dims) == 1 and spec.index.axes == rows
             if mask or listed:
                 return name
     return None
 
 
-def _check_labels(graph: Data, selection: str | None, classes: int) -> None:
+def _check_labels(graph: AnyGraph, key: TypeKey, selection: str | None, classes: int) -> None:
     """Raise TraceError where a label that is trained on is no column of the output; names the label."""
-    labels = graph.y if selection is None else graph.y[graph[selection]]
+    store = store_of(graph, key)
+    labels = store["y"] if selection is None else store["y"][store[selection]]
     labels = labels[labels != _IGNORED_LABEL]
     if not labels.numel():
         return
@@ -122,33 +151,34 @@ def _check_labels(graph: Data, selection: str | None, classes: int) -> None:
     if low < 0 or high >= classes:
         bad = low if low < 0 else high
         raise TraceError(
-            f"graph.y holds the label {bad}, but the model's output has {classes} columns (labels 0 to {classes - 1}); "
-            "widen the model, fix the labels, or give loss="
+            f"{label(key, 'y')} holds the label {bad}, but the model's output has {classes} columns "
+            f"(labels 0 to {classes - 1}); widen the model, fix the labels, or give loss="
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _CrossEntropy:
-    """Cross-entropy of integer labels, over the rows that ``selection`` selects."""
+class _Labelled:
+    """A loss of labels, over the rows that ``selection`` selects.
 
+    Attributes:
+        function: of scores and labels.
+        key: the part of the graph that has the labels.
+        selection: an attribute there, or None.
+        of_type: the entry of the model's output, where that is a mapping.
+        flatten: labels of shape [N, 1] are taken as [N].
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    key: TypeKey
     selection: str | None
+    of_type: TypeKey
+    flatten: bool
 
-    def __call__(self, out: Tensor, graph: Data) -> Tensor:
-        labels = graph.y.view(-1)
+    def __call__(self, out: Any, graph: AnyGraph) -> Tensor:
+        store = store_of(graph, self.key)
+        scores: Tensor = out if self.of_type is None else out[self.of_type]
+        labels: Tensor = store["y"].view(-1) if self.flatten else store["y"]
         if self.selection is None:
-            return functional.cross_entropy(out, labels)
-        rows = graph[self.selection]
-        return functional.cross_entropy(out[rows], labels[rows])
-
-
-@dataclass(frozen=True, slots=True)
-class _SquaredError:
-    """Mean squared error, over the rows that ``selection`` selects."""
-
-    selection: str | None
-
-    def __call__(self, out: Tensor, graph: Data) -> Tensor:
-        if self.selection is None:
-            return functional.mse_loss(out, graph.y)
-        rows = graph[self.selection]
-        return functional.mse_loss(out[rows], graph.y[rows])
+            return self.function(scores, labels)
+        rows = store[self.selection]
+        return self.function(scores[rows], labels[rows])

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, TraceError
-from autoplan.opgraph import EDGE, NODE
+from autoplan.opgraph import is_edge_axis, is_node_axis, type_of_axis
 from autoplan.trace.arguments import Arguments, match_arguments
 from autoplan.trace.attributes import describe, dtype_name
 from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
@@ -20,6 +19,7 @@ from autoplan.trace.loss import LossFunction, resolve_loss
 from autoplan.trace.remedies import first_line, remedy
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph, label, rows_word
 from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
 
 Metrics = Mapping[str, Callable[..., Any]]
@@ -52,7 +52,7 @@ class PreparedStep:
 
 def prepare_step(
     model: nn.Module,
-    graph: Data,
+    graph: AnyGraph,
     loss: LossFunction | None = None,
     *,
     training: bool = True,
@@ -72,7 +72,7 @@ def prepare_step(
     first_error: TraceError | None = None
     first_step: PreparedStep | None = None
     for least_nodes in _LEAST_NODES:
-        if least_nodes > schema.rows["node"]:
+        if least_nodes > max(schema.rows[axis] for axis in schema.node_axes):
             break
         try:
             step = _prepare(
@@ -101,7 +101,7 @@ def prepare_step(
 
 def _runs_on_all(step: PreparedStep) -> bool:
     """Whether the smallest sample is large enough for the model, its loss and its metrics."""
-    smallest = min(step.samples, key=lambda sample: sample.rows["node"])
+    smallest = min(step.samples, key=lambda sample: sample.nodes)
     with random_state_kept():
         try:
             _run(copy.deepcopy(step.module), smallest, step.schema)
@@ -112,7 +112,7 @@ def _runs_on_all(step: PreparedStep) -> bool:
 
 def _prepare(
     model: nn.Module,
-    graph: Data,
+    graph: AnyGraph,
     loss: LossFunction | None,
     schema: GraphSchema,
     arguments: Arguments,
@@ -167,7 +167,7 @@ def _size_lazy(
 
 
 def _samples(
-    graph: Data,
+    graph: AnyGraph,
     schema: GraphSchema,
     model: nn.Module,
     seed: int,
@@ -214,7 +214,7 @@ def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
         place = _failing_module(step, error)
         message = first_line(error)
         raise TraceError(
-            f"{place} fails on a sample of {sample.rows[NODE]} nodes and {sample.rows[EDGE]} edges drawn from the "
+            f"{place} fails on a sample of {sample.nodes} nodes and {sample.edges} edges drawn from the "
             f"graph: {type(error).__name__}: {message}"
             f"{_node_table(step, schema) or remedy(error, message, step.used, step, schema)}"
         ) from error
@@ -242,13 +242,14 @@ def _node_table(step: StepModule, schema: GraphSchema) -> str:
         plain = ((key, value) for key, value in vars(module).items() if isinstance(value, Tensor))
         own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
         for key, tensor in (*own, *plain):
-            for axis in (NODE, EDGE):
-                rows = schema.rows[axis]
-                if rows >= _TABLE_ROWS and rows in tensor.shape:
+            for axis, rows in schema.rows.items():
+                counted = is_node_axis(axis) or is_edge_axis(axis)
+                if counted and rows >= _TABLE_ROWS and rows in tensor.shape:
                     name = f"{path}.{key}".lstrip(".")
+                    where = label(type_of_axis(axis), "x")
                     return (
-                        f"; the model's {name!r} has an entry per {axis}, which a smaller graph does not have: put it on "
-                        f"the graph, or look its rows up by ids on the graph (graph.x = torch.arange(num_nodes))"
+                        f"; the model's {name!r} has an entry per {rows_word(axis)}, which a smaller graph does not have: put "
+                        f"it on the graph, or look its rows up by ids on the graph ({where} = torch.arange(num_nodes))"
                     )
     return ""
 

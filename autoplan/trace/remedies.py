@@ -47,8 +47,8 @@ def _dtypes(specs: Sequence[AttributeSpec], module: nn.Module) -> str:
     other = [spec for spec in specs if spec.dtype not in model and spec.dtype != "bool"]
     if len(model) != 1 or not other:
         return found
-    name = other[0].name
-    return f"{found}; use graph.{name} = graph.{name}.to(torch.{model[0]}){_or_model(other)}"
+    name = other[0].label
+    return f"{found}; use {name} = {name}.to(torch.{model[0]}){_or_model(other)}"
 
 
 def _or_model(other: Sequence[AttributeSpec]) -> str:
@@ -60,7 +60,7 @@ def _or_model(other: Sequence[AttributeSpec]) -> str:
 
 def _widths(specs: Sequence[AttributeSpec]) -> str:
     widths = [
-        f"graph.{spec.name} has {'x'.join(map(str, width))} columns"
+        f"{spec.label} has {'x'.join(map(str, width))} columns"
         for spec, width in _with_columns(specs)
     ]
     if not widths:

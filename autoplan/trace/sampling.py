@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.opgraph import EDGE, GRAPH, NODE, is_node_axis
 from autoplan.trace.attributes import AttributeSpec
+from autoplan.trace.counts import is_own_edge_axis
 from autoplan.trace.schema import GraphSchema
 
 _SIZES = ((84, 211), (97, 310), (7, 12), (113, 404), (131, 523))
@@ -45,6 +46,16 @@ class GraphSample:
 
     tensors: tuple[Tensor, ...]
     rows: Mapping[str, int]
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all types."""
+        return sum(rows for axis, rows in self.rows.items() if is_node_axis(axis))
+
+    @property
+    def edges(self) -> int:
+        """The graph's own edges, of all relations."""
+        return sum(rows for axis, rows in self.rows.items() if is_own_edge_axis(axis))
 
 
 def draw_samples(

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Program
@@ -17,6 +16,7 @@ from autoplan.trace.core import generalise_module
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.prepare import Metrics, prepare_step
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph
 from autoplan.trace.step_module import CAPTURED, StepModule, user_name
 
 __all__ = ["Metrics", "TracedStep", "trace_step"]
@@ -73,7 +73,7 @@ class TracedStep:
 
 def trace_step(
     model: nn.Module,
-    graph: Data,
+    graph: AnyGraph,
     loss: LossFunction | None = None,
     *,
     training: bool = True,

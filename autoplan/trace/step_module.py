@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
 
-from autoplan.opgraph import GRAPH, NODE
 from autoplan.trace.arguments import Arguments
 from autoplan.trace.captured import Slot, check_captured, slots
+from autoplan.trace.rebuilding import GraphTemplate
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph
 
 MODEL, CAPTURED = "model", "captured"
 """Submodules of a `StepModule`: the copy of the user's model, and copies of what loss and metrics capture."""
-
-_COUNTS_NODES = frozenset({"x", "feat", "pos", "batch", "node_type", "n_id"})
-"""Attributes from whose rows PyG reads ``graph.num_nodes``."""
 
 
 def user_name(path: str) -> str:
@@ -89,7 +85,7 @@ class StepModule(nn.Module):
         self,
         model: nn.Module,
         user_model: nn.Module,
-        graph: Data,
+        graph: AnyGraph,
         schema: GraphSchema,
         arguments: Arguments,
         loss: Callable[..., Any] | None = None,
@@ -98,10 +94,8 @@ class StepModule(nn.Module):
         super().__init__()
         self.add_module(MODEL, model)
         self.add_module(CAPTURED, nn.Module())
-        self._names = schema.names
         self._arguments = arguments
-        self._template = Borrowed(_without_tensors(graph, schema))
-        self._node_size = _node_size(graph, schema)
+        self._template = Borrowed(GraphTemplate.of(graph, schema))
         own = _paths_by_identity(user_model)
         self._loss = None if loss is None else self._take(loss, "loss", "the loss", schema, own)
         self._metrics = {
@@ -132,17 +126,12 @@ class StepModule(nn.Module):
             )
         return results[0] if len(results) == 1 else tuple(results)
 
-    def graph(self, tensors: tuple[Tensor, ...]) -> Data:
+    def graph(self, tensors: tuple[Tensor, ...]) -> AnyGraph:
         """A graph of the user's class that holds the given tensors and the user's constants."""
-        graph = copy.copy(self._template.value)
-        for name, tensor in zip(self._names, tensors, strict=True):
-            graph[name] = tensor
-        if self._node_size is not None:
-            name, dimension = self._node_size
-            graph.num_nodes = graph[name].size(dimension)
-        return graph
+        template: GraphTemplate = self._template.value
+        return template.graph(tensors)
 
-    def _run(self, function: UserFunction, out: Any, graph: Data) -> Any:
+    def _run(self, function: UserFunction, out: Any, graph: AnyGraph) -> Any:
         with self._in_place(function.places):
             call = self._at(function.path) if function.value is None else function.value
             return call(out, graph)
@@ -200,49 +189,3 @@ def _paths_by_identity(model: nn.Module) -> dict[int, str]:
     """Identity of the model, its submodules, parameters and buffers -> path in the model."""
     named = (*model.named_modules(), *model.named_parameters(), *model.named_buffers())
     return {id(value): path for path, value in named}
-
-
-class StepBatch(Batch):  # type: ignore[misc]
-    """A batch whose tensors are those of a step: what follows from them is worked out from them."""
-
-    @property
-    def num_graphs(self) -> int:
-        """Rows of an attribute that has one for each graph; without one, as PyG tells it from ``batch``."""
-        if self._counts_graphs is not None:
-            rows: int = self[self._counts_graphs].size(0)
-            return rows
-        return int(self.batch.max()) + 1
-
-    @property
-    def ptr(self) -> Tensor:
-        """[B + 1] where each graph's nodes begin."""
-        numbers = torch.arange(self.num_graphs + 1, device=self.batch.device)
-        return torch.searchsorted(self.batch, numbers)
-
-
-def _without_tensors(graph: Data, schema: GraphSchema) -> Data:
-    """An object of the graph's class with its constants only."""
-    template: Data
-    if isinstance(graph, Batch):
-        template = StepBatch(_base_cls=type(graph).__bases__[-1])
-        counting = [spec.name for spec in schema.attributes if spec.dims[:1] == (GRAPH,)]
-        template._counts_graphs = counting[0] if counting else None
-    else:
-        template = copy.copy(graph)
-    for name in list(template.keys()):
-        del template[name]
-    vars(template._store).pop("_cached_attr", None)  # PyG's memory of which attributes are per node
-    for name, value in schema.constants:
-        template[name] = value
-    return template
-
-
-def _node_size(graph: Data, schema: GraphSchema) -> tuple[str, int] | None:
-    """Attribute and dimension to read ``num_nodes`` from; None where PyG finds it on its own."""
-    explicit = "num_nodes" in graph
-    if not explicit and _COUNTS_NODES & set(schema.names):
-        return None
-    for spec in sorted(schema.attributes, key=lambda spec: spec.name != "x"):
-        if NODE in spec.dims:
-            return spec.name, spec.dims.index(NODE)
-    return None

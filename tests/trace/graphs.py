@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 NODES, EDGES, FEATURES, CLASSES = 300, 900, 20, 6
 
@@ -26,4 +26,30 @@ def node_graph(**attributes: object) -> Data:
     )
     for name, value in attributes.items():
         graph[name] = value
+    return graph
+
+
+WRITES, WRITTEN, CITES = (
+    ("author", "writes", "paper"),
+    ("paper", "rev_writes", "author"),
+    ("paper", "cites", "paper"),
+)
+
+
+def typed_graph(papers: int = 60, authors: int = 40) -> HeteroData:
+    """Papers (4 features, 3 classes, a mask and a list) and authors (5 features); authors write papers, papers cite papers."""
+    generator = torch.Generator().manual_seed(3)
+
+    def drawn(below: int, *shape: int) -> torch.Tensor:
+        return torch.randint(0, below, shape, generator=generator)
+
+    graph = HeteroData()
+    graph["paper"].x = torch.randn(papers, 4, generator=generator)
+    graph["author"].x = torch.randn(authors, 5, generator=generator)
+    graph["paper"].y = drawn(3, papers)
+    graph["paper"].train_mask = torch.rand(papers, generator=generator) < 0.5
+    writes = torch.stack([drawn(authors, 170), drawn(papers, 170)])
+    graph[WRITES].edge_index = writes
+    graph[WRITTEN].edge_index = writes.flip(0)
+    graph[CITES].edge_index = drawn(papers, 2, 210)
     return graph
