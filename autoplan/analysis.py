@@ -107,7 +107,7 @@ class Group:
         forward, backward: sums; depth along the critical path through these ops.
         saved_bytes: bytes kept for backward because of them, each storage once, parameters left out (they are kept anyway).
         unknown: how many of them no rule covers; hoistable: how many depend on the graph alone.
-        once: work of the hoistable ones, part of ``forward``: it leaves the training loop where they are hoisted.
+        once: the hoistable ones, part of ``forward``, which leave the training loop where they are hoisted; loop: the rest.
     """
 
     name: str
@@ -118,6 +118,7 @@ class Group:
     unknown: int
     hoistable: int
     once: Figures
+    loop: Figures
 
     @property
     def both(self) -> Figures:
@@ -223,18 +224,23 @@ class _Groups:
         """Some of the program's ops together."""
         chosen = frozenset(op.index for op in ops)
         once = [op for op in ops if op.hoistable]
-        first = self.path.forward(frozenset(op.index for op in once))
+        loop = [op for op in ops if not op.hoistable]
         backwards = [op.backward for op in ops if op.backward is not None]
         return Group(
             name,
             tuple(op.index for op in ops),
-            _sum([op.forward for op in ops], self.path.forward(chosen)),
+            self._forward(ops),
             _sum(backwards, self.path.backward(chosen)),
             saved_bytes(self.graph, self.values, [self.by_index[op.index] for op in ops]),
             sum(not op.known for op in ops),
             len(once),
-            _sum([op.forward for op in once], first),
+            self._forward(once),
+            self._forward(loop),
         )
+
+    def _forward(self, ops: Sequence[OpFigures]) -> Figures:
+        depth = self.path.forward(frozenset(op.index for op in ops))
+        return _sum([op.forward for op in ops], depth)
 
 
 def _figures(op: Op, layer: str, graph: OpGraph, values: Mapping[str, float]) -> OpFigures:

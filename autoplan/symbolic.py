@@ -51,13 +51,13 @@ class Polynomial:
 ZERO = Polynomial()
 
 
-def most(axis: str, into: str, end: str) -> str:
+def most(axis: str, end: str, into: str) -> str:
     """The symbol for the most rows of an axis that share one position: ``most(edge:dst>node)`` is the largest in-degree.
 
     Args:
         axis: whose rows are counted.
-        into: the axis pointed into.
         end: which end points there (``src``, ``dst``, ``self``).
+        into: the axis pointed into.
     """
     return f"most({axis}:{end}>{into})"
 

@@ -23,7 +23,9 @@ from autoplan.program.ir import ConstantStep, Expression, GuardStep, OpStep, Pro
 from autoplan.trace import alias
 from autoplan.trace.backward import OpFlow, with_gradients
 from autoplan.trace.gradients import Flow, flow_of
+from autoplan.trace.hoisting import hoistable
 from autoplan.trace.inseparable import inseparable, numbers_read
+from autoplan.trace.phases import phase_of
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
@@ -248,6 +250,10 @@ class _Builder:
         numbers = numbers_read(self.program)
         ops = tuple(replace(op, numbers=numbers.get(op.index, ())) for op in ops)
         axes = dict(self.axes.axes)
+        once = hoistable(self.program, ops, tensors, axes, training=training)
+        ops = tuple(
+            replace(op, hoistable=op.index in once, phase=phase_of(op, tensors, axes)) for op in ops
+        )
         return OpGraph(
             ops,
             tensors,

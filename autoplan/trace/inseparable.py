@@ -54,7 +54,7 @@ def inseparable(
         shared: values that are written under one name and read under another (`alias.whole_only`).
     """
     groups = [*_written_storage(program, shared), *_layouts(program)]
-    groups += _sizes(program, ops, tensors, axes)
+    groups += sizes_told(program, ops, tensors, axes)
     made_by = {index: step for index, step in enumerate(program.steps) if isinstance(step, OpStep)}
     root = program.samples[0].alias
     last_write = _last_writes(program)
@@ -115,13 +115,13 @@ def _layouts(program: Program) -> Iterable[tuple[int, ...]]:
     yield from map(tuple, sparse.values())
 
 
-def _sizes(
+def sizes_told(
     program: Program,
     ops: Sequence[Op],
     tensors: Mapping[str, TensorMeta],
     axes: Mapping[str, Axis],
-) -> Iterable[tuple[int, ...]]:
-    """Ops with the makers of tensors whose sizes they read, where nothing else tells these sizes.
+) -> Iterable[tuple[int, int]]:
+    """Makers of tensors with the ops that read their sizes (maker, reader), where nothing else tells these sizes.
 
     Sizes of base axes and of what follows from them are known everywhere; those of ``select`` axes come with a tensor
     among the op's inputs, unless a constant reads them.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from autoplan.program.ir import Expression, OpStep, Program, Sample
 from autoplan.program.torch_internals import callable_name
+from autoplan.symbolic import INSTANT
 from autoplan.trace import alias
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
+from autoplan.trace.rules.depth import ONE
 from autoplan.trace.rules.numbers import Numbers
 from autoplan.trace.rules.registry import base_name, find
 from autoplan.trace.size_reads import is_tensor
@@ -64,10 +67,23 @@ def ruling_of(call: Call) -> tuple[str | None, Ruling]:
         family, rule = known
         ruling = rule(call)
         if ruling is not None:
-            return family, ruling
+            return family, _with_depths(call, ruling)
     dims = tuple(call.matched(output) for output in range(len(call.shapes)))
     forward, backward = work.unknown(call, dims)
     return None, Ruling(tuple(Output(each) for each in dims), forward, backward)
+
+
+def _with_depths(call: Call, ruling: Ruling) -> Ruling:
+    """Work of which the rule gives no depth: a reduction is a tree, anything else that moves or computes is one deep."""
+    both = []
+    for each in (ruling.forward, ruling.backward):
+        if each.kind == "view" or each.depth != INSTANT:
+            both.append(each)
+        elif each.kind in ("reduce", "scatter", "sort", "dense", "spmm", "other"):
+            both.append(replace(each, depth=work.deep(call)))
+        else:
+            both.append(replace(each, depth=ONE))
+    return replace(ruling, forward=both[0], backward=both[1])
 
 
 def checked_outputs(call: Call, ruling: Ruling) -> tuple[tuple[Output, ...], bool]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -26,6 +28,24 @@ def test_an_unknown_argument_lists_those_it_takes() -> None:
         OptimizerSpec("sgd", {"betas": (0.9, 0.99)})
 
 
-def test_a_value_that_torch_refuses_is_a_plan_error() -> None:
-    with pytest.raises(PlanError, match=r"'sgd': Invalid learning rate: -1"):
-        OptimizerSpec("sgd", {"lr": -1.0}).build([torch.nn.Parameter(torch.ones(1))])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"lr": -1.0}, "'sgd': Invalid learning rate: -1"),
+        ({"nesterov": True}, "'sgd': Nesterov momentum requires a momentum"),
+        ({"lr": float("nan")}, "'sgd': lr is nan; it must be finite"),
+        ({"lr": torch.tensor(float("inf"))}, "'sgd': lr is inf; it must be finite"),
+        ({"lr": "fast"}, "'sgd': '<' not supported"),
+        ({"differentiable": True}, "'sgd' makes no step with differentiable=True: RuntimeError"),
+    ],
+)
+def test_values_with_which_torch_makes_no_step_are_refused_where_they_are_given(
+    arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        OptimizerSpec("sgd", arguments)
+
+
+def test_short_betas_are_refused() -> None:
+    with pytest.raises(PlanError, match="optimizer 'adam'"):
+        OptimizerSpec("adam", {"betas": (0.9,)})

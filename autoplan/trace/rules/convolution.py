@@ -19,8 +19,12 @@ def convolution(call: Call) -> Ruling | None:
     for position in cut:
         if position == 0 or _keeps(call, position):
             dims = (*dims[:position], source.dims[position], *dims[position + 1 :])
-    multiplied = product(dims) * product(weight.dims[1:])
-    forward, backward = work.product_of(call, multiplied, dims, (source, weight))
+    # each entry of the result meets a kernel; transposed, each entry of the input does
+    entries = source.dims if call.get("transposed") else dims
+    multiplied = product(entries) * product(weight.dims[1:])
+    kernel, spread = product(weight.dims[1:]), product((weight.dims[0], *weight.dims[2:]))
+    added = (kernel, spread, product((*entries[:1], *entries[2:])))
+    forward, backward = work.product_of(call, multiplied, dims, (source, weight), added)
     output = Output(dims)
     if len(cut) != 1 or call.axes.cut(dims) != cut or dims[cut[0]] != source.dims[cut[0]]:
         return Ruling((output,), forward, backward)

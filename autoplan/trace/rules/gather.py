@@ -78,7 +78,7 @@ def nonzero(call: Call) -> Ruling | None:
 def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ruling:
     """``self[:, ..., index, ...]``: the dimensions of the index take the place of ``dim``."""
     dims = source.dims[:dim] + chosen.dims + source.dims[dim + 1 :]
-    forward, backward = work.gather(call, source, chosen, dims, dim)
+    forward, backward = work.gather(call, source, chosen, dims, dim, chosen.dims)
     cut = call.axes.cut(source.dims)
     plain = Ruling((Output(dims),), forward, backward)
     if source.index is not None and not (len(source.index.ends) == 1 or dim > 0):
@@ -112,7 +112,7 @@ def _jointly(
         return None
     (shape,) = shapes
     dims = (*source.dims[:first], *shape, *source.dims[last + 1 :])
-    forward, backward = work.gather(call, source, given[0][1], dims, first)
+    forward, backward = work.gather(call, source, given[0][1], dims, first, shape)
     plain = Ruling((Output(dims),), forward, backward)
     cut = call.axes.cut(source.dims)
     along = [chosen for dim, chosen in given if (dim,) == cut]

@@ -33,7 +33,12 @@ def contracted(call: Call) -> Ruling | None:
             if letters.setdefault(letter, dim) != dim:
                 return None
     dims = tuple(letters[letter] for letter in out)
-    forward, backward = work.product_of(call, product(tuple(letters.values())), dims, (left, right))
+    added = [
+        product([dim for letter, dim in letters.items() if letter not in kept])
+        for kept in (out, *given.split(","))
+    ]
+    multiplied = product(tuple(letters.values()))
+    forward, backward = work.product_of(call, multiplied, dims, (left, right), added)
     addend = call.get("self") if call.base.startswith(("add", "badd")) else None
     strategies: tuple[OpStrategy, ...] = by_rows(call, dims)
     if addend is None and left.name != right.name:

@@ -20,7 +20,7 @@ def layer_norm(call: Call) -> Ruling:
     source = call.tensor("input")
     kept = len(source.dims) - len(call.arguments["normalized_shape"])
     statistics = source.dims[:kept] + (1,) * (len(source.dims) - kept)
-    forward, backward = work.elementwise(call, source.dims, _FLOPS)
+    forward, backward = work.mixing(call, source.dims, source.dims[kept:], _FLOPS)
     outputs = (Output(source.dims), Output(statistics), Output(statistics))
     cut = call.axes.cut(source.dims)
     rows = by_rows(call, source.dims) if cut and cut[0] < kept else ()
@@ -32,7 +32,7 @@ def group_norm(call: Call) -> Ruling:
     """Over groups of the second dimension, row by row; returns (output, mean, 1 / standard deviation)."""
     source = call.tensor("input")
     statistics = (source.dims[0], *call.matched(1)[1:])
-    forward, backward = work.elementwise(call, source.dims, _FLOPS)
+    forward, backward = work.mixing(call, source.dims, source.dims[1:], _FLOPS)
     outputs = (Output(source.dims), Output(statistics), Output(statistics))
     rows = by_rows(call, source.dims) if call.axes.cut(source.dims) == (0,) else ()
     return Ruling(outputs, forward, backward, rows)
@@ -42,7 +42,7 @@ def group_norm(call: Call) -> Ruling:
 def weight_norm(call: Call) -> Ruling:
     """Of a weight: whole."""
     outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
-    forward, backward = work.elementwise(call, outputs[0].dims, _FLOPS)
+    forward, backward = work.mixing(call, outputs[0].dims, outputs[0].dims, _FLOPS)
     return Ruling(outputs, forward, backward)
 
 
@@ -53,7 +53,8 @@ def weight_norm(call: Call) -> Ruling:
 def batch_norm(call: Call) -> Ruling | None:
     """Over all dimensions but the second; with running statistics it is row by row."""
     source = call.tensor("input")
-    forward, backward = work.elementwise(call, source.dims, _FLOPS)
+    mixed = (*source.dims[:1], *source.dims[2:])
+    forward, backward = work.mixing(call, source.dims, mixed, _FLOPS)
     outputs = (Output(source.dims), *(Output(call.matched(k)) for k in range(1, len(call.shapes))))
     cut = call.sharded(source)
     if cut is None or cut.position == 1 or any(call.axes.cut(out.dims) for out in outputs[1:]):

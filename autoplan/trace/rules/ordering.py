@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from autoplan.opgraph import Polynomial, Work
 from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import by_rows
 from autoplan.trace.rules.registry import rule
-
-_PASSES = 16.0
-"""Comparisons per element that a sort is priced by: the logarithm of a row count around 65,000."""
 
 
 @rule("ordering", "sort", "argsort", "topk", "msort", "kthvalue", "cummax", "cummin")
@@ -18,7 +14,7 @@ def ordered(call: Call) -> Ruling:
     source = call.inputs[0]
     dim = normal(call.get("dim", -1), len(source.dims))
     outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
-    forward = Work("sort", source.elements * _PASSES, source.bytes, source.bytes * 2.0)
+    forward = work.ordering(call, source, source.dims[dim : dim + 1])
     _, backward = work.moved(call, outputs[0].dims)
     mixed = not source.dims or dim in call.axes.cut(source.dims)
     kept = all(call.axes.cut(output.dims) == call.axes.cut(source.dims) for output in outputs)
@@ -50,8 +46,6 @@ def rolled(call: Call) -> Ruling:
 def counted(call: Call) -> Ruling:
     """Distinct values and counts of a whole tensor."""
     outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
-    elements = call.inputs[0].elements if call.inputs else Polynomial()
-    forward = Work(
-        "sort", elements * _PASSES, work.read(call, call.inputs), work.read(call, call.inputs)
-    )
+    source = call.inputs[0]
+    forward = work.ordering(call, source, source.dims)
     return Ruling(outputs, forward, work.NOTHING)
