@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from autoplan.opgraph import Axis, State
+from autoplan.opgraph import Axis, State, is_node_axis, is_primary_relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,28 @@ class ShardSizes:
 
     Attributes:
         owned_rows: by base or index axis, the rows this rank owns (edges live with their destination's owner).
-        halo_rows: by base axis, rows of other owners that its edges read (absent: none).
-        sent_rows: node rows this rank sends to all peers in one halo exchange.
+        halo_rows: by node axis, rows of other owners that its edges read (absent: none).
+        sent_rows: by node axis, rows this rank sends to all peers in one halo exchange (absent: none).
     """
 
     owned_rows: Mapping[str, int]
     halo_rows: Mapping[str, int]
-    sent_rows: int
+    sent_rows: Mapping[str, int]
+
+    @property
+    def nodes(self) -> int:
+        """Owned nodes of all types."""
+        return sum(n for axis, n in self.owned_rows.items() if is_node_axis(axis))
+
+    @property
+    def halo(self) -> int:
+        """Halo rows of all types."""
+        return sum(self.halo_rows.values())
+
+    @property
+    def edges(self) -> int:
+        """Owned edges of every relation; pairs of nodes in further attributes are not among them."""
+        return sum(n for axis, n in self.owned_rows.items() if is_primary_relation(axis))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,11 @@ class GraphStats:
     closed: Mapping[int, PartitionStats] = field(default_factory=dict)
     units: int = 1
     unit: Literal["graph", "component"] = "component"
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all types."""
+        return sum(rows for axis, rows in self.rows.items() if is_node_axis(axis))
 
 
 def axis_rows(

@@ -59,6 +59,11 @@ def is_edge_axis(name: str) -> bool:
     return name == EDGE or name.startswith((f"{EDGE}[", f"{EDGE}:"))
 
 
+def is_primary_relation(name: str) -> bool:
+    """Whether it is the axis of a relation's own edges (``edge_index``), not of further pairs of nodes."""
+    return is_edge_axis(name) and (name == EDGE or name.endswith("]"))
+
+
 def is_index_axis(name: str) -> bool:
     """Whether its rows are the entries of an attribute that lists nodes."""
     return name.startswith(("index:", "index["))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from autoplan.errors import PlanError
-from autoplan.partition.halo import IntArray
+from autoplan.partition.ownership import IntArray
 
 
 @dataclass(frozen=True, slots=True)

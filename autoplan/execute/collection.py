@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from autoplan.opgraph import NODE
-from autoplan.partition.halo import IntArray
+from autoplan.partition.ownership import IntArray
 
 BATCH = "batch"
 """The attribute that tells each node's graph; it is not stored, it follows from which graphs are put together."""

@@ -11,8 +11,8 @@ import torch
 
 from autoplan.execute.lockstep import StepResult, in_order, run_lockstep
 from autoplan.execute.rewrite import rank_program
-from autoplan.opgraph import GRAPH, NODE, Op, OpGraph, TensorMeta
-from autoplan.partition.halo import Shard, build_shards
+from autoplan.opgraph import GRAPH, Op, OpGraph, TensorMeta
+from autoplan.partition.halo import NodeRows, Shard
 from autoplan.program.ir import Program
 from autoplan.states import sharded_axis
 
@@ -136,16 +136,11 @@ def _read_tensors(opgraph: OpGraph) -> set[str]:
 def _whole(shard: Shard, attributes: Mapping[str, torch.Tensor]) -> Shard:
     """The shard of a rank that owns everything. Only R is run on it, which reads no edges."""
     counts = {axis: int(count.sum()) for axis, count in shard.owned_counts.items()}
-    made = build_shards(np.zeros(counts[NODE], dtype=np.int64), {}, {}, parts=1)[0]
     rows = {axis: np.arange(count) for axis, count in counts.items()}
     return Shard(
         rank=0,
         parts=1,
-        owned_nodes=made.owned_nodes,
-        halo_nodes=made.halo_nodes,
-        recv_counts=made.recv_counts,
-        send_rows=made.send_rows,
-        send_counts=made.send_counts,
+        nodes={axis: NodeRows.alone(rows[axis], 1) for axis in shard.nodes},
         edge_rows={axis: rows[axis] for axis in shard.edge_rows},
         edge_index={},
         index_rows={axis: rows[axis] for axis in shard.index_rows},
@@ -201,10 +196,7 @@ def _global(value: _Value, meta: TensorMeta, shards: Sequence[Shard]) -> torch.T
 def _renumbered(numbers: torch.Tensor, axis: str, shard: Shard) -> torch.Tensor:
     if axis == GRAPH and shard.graph_rows is None:
         return numbers  # that axis is not cut: global numbers
-    rows = shard.rows(axis)
-    if axis == NODE:
-        rows = np.concatenate([rows, shard.halo_nodes])
-    return torch.tensor(rows)[numbers.to(torch.int64)].to(numbers.dtype)
+    return torch.tensor(shard.local_rows(axis))[numbers.to(torch.int64)].to(numbers.dtype)
 
 
 def difference(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import torch
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import GRAPH, NODE
+from autoplan.opgraph import GRAPH
 from autoplan.partition.halo import Shard
 from autoplan.program.rank_program import InputKey, RankInput
 
@@ -30,7 +29,7 @@ def shard_inputs(
     Raises:
         PlanError: the graph lacks an attribute.
     """
-    numbers: NodeNumbers | None = None
+    numbers = LocalNumbers(shard)
     cut: dict[InputKey, torch.Tensor] = {}
     for wanted in inputs:
         key = (wanted.attribute, wanted.state)
@@ -46,16 +45,10 @@ def shard_inputs(
         if wanted.state == "R" or wanted.dim is None or wanted.axis is None:
             cut[key] = tensor
             continue
-        rows = shard.rows(wanted.axis)
-        if wanted.state == "H":
-            rows = np.concatenate([rows, shard.halo_nodes])
+        with_halo = wanted.state == "H"
+        rows = shard.local_rows(wanted.axis) if with_halo else shard.rows(wanted.axis)
         mine = tensor.index_select(wanted.dim, torch.tensor(rows, device=tensor.device))
-        if wanted.index is not None and wanted.index.axis == GRAPH:
-            mine = local_graphs(mine, shard)
-        elif wanted.index is not None:
-            numbers = numbers or NodeNumbers(shard)
-            mine = numbers.local(mine, wanted)
-        cut[key] = mine
+        cut[key] = mine if wanted.index is None else numbers.local(mine, wanted)
     return cut
 
 
@@ -76,31 +69,45 @@ def local_graphs(numbers: torch.Tensor, shard: Shard) -> torch.Tensor:
     return places.to(numbers.dtype)
 
 
-class NodeNumbers:
-    """Translates a rank's global node numbers into local ones: owned rows first, then halo rows."""
+class LocalNumbers:
+    """Translates a rank's global numbers into local ones: of nodes, owned rows first, then halo rows; of graphs, owned ones."""
 
     def __init__(self, shard: Shard) -> None:
-        """Sorts the shard's nodes: nothing here is as long as the graph."""
-        nodes = torch.tensor(np.concatenate([shard.owned_nodes, shard.halo_nodes]))
-        self._sorted, self._local = nodes.sort()
-        self._rank = shard.rank
+        """Nothing here is as long as the graph; a node type's rows are sorted when they are first asked for."""
+        self._shard = shard
+        self._sorted: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def local(self, numbers: torch.Tensor, wanted: RankInput) -> torch.Tensor:
-        """Local numbers of nodes that this rank owns or reads.
+        """Local numbers of rows that this rank owns or reads.
 
         Raises:
-            PlanError: a node that this rank does not have, or positions along another axis than the nodes.
+            PlanError: a row that this rank does not have, or positions along another axis than nodes or graphs.
         """
-        if wanted.index is None or wanted.index.axis != NODE:
+        assert wanted.index is not None
+        axes = wanted.index.axes
+        if wanted.index.axis is not None:
+            return self._along(axes[0], numbers, wanted.attribute)
+        ends = zip(axes, numbers, strict=True)
+        return torch.stack([self._along(axis, end, wanted.attribute) for axis, end in ends])
+
+    def _along(self, axis: str, numbers: torch.Tensor, attribute: str) -> torch.Tensor:
+        if axis == GRAPH:
+            return local_graphs(numbers, self._shard)
+        if axis not in self._shard.nodes:
             raise PlanError(
-                f"graph.{wanted.attribute} holds positions that are not nodes; only R can serve them"
+                f"graph.{attribute} holds positions that are not nodes; only R can serve them"
             )
+        if axis not in self._sorted:
+            nodes = torch.tensor(self._shard.local_rows(axis))
+            ordered, local = nodes.sort()
+            self._sorted[axis] = ordered, local
+        ordered, local = self._sorted[axis]
         flat = numbers.reshape(-1).to("cpu", torch.int64)
-        places = torch.searchsorted(self._sorted, flat).clamp(max=max(len(self._sorted) - 1, 0))
-        if flat.numel() and not (len(self._sorted) and torch.equal(self._sorted[places], flat)):
+        places = torch.searchsorted(ordered, flat).clamp(max=max(len(ordered) - 1, 0))
+        if flat.numel() and not (len(ordered) and torch.equal(ordered[places], flat)):
             raise PlanError(
-                f"graph.{wanted.attribute} names nodes that rank {self._rank} neither owns nor reads; "
+                f"graph.{attribute} names nodes that rank {self._shard.rank} neither owns nor reads; "
                 "plan again for this graph"
             )
-        local = self._local[places] if flat.numel() else flat
-        return local.reshape(numbers.shape).to(numbers.device, numbers.dtype)
+        found = local[places] if flat.numel() else flat
+        return found.reshape(numbers.shape).to(numbers.device, numbers.dtype)

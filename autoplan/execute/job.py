@@ -27,7 +27,8 @@ from autoplan.execute.audit import IssuedCollective
 from autoplan.execute.batches import BatchOrder
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.stage_program import StageProgram
-from autoplan.partition.halo import IntArray, Shard
+from autoplan.partition.halo import NodeRows, Shard
+from autoplan.partition.ownership import IntArray
 from autoplan.plan import Schedule
 from autoplan.program.rank_program import InputKey, RankInput, RankProgram
 
@@ -248,7 +249,7 @@ def read_job(directory: Path) -> TrainJob:
 
 def write_shard(directory: Path, data: RankData, *, whole: bool = False) -> None:
     """Writes one part of the graph, its number is its shard's rank; or the ``whole``, beside the parts."""
-    shard = {part.name: _to_tensors(getattr(data.shard, part.name)) for part in fields(Shard)}
+    shard = _to_tensors(data.shard)
     file = _shard_file(directory, None if whole else data.shard.rank)
     torch.save({"shard": shard, "inputs": _plain(data.inputs)}, file)
 
@@ -260,6 +261,7 @@ def read_shard(
     # what is not wanted stays on disk
     saved = torch.load(_shard_file(directory, part), weights_only=True, mmap=wanted is not None)
     shard = {name: _to_arrays(value) for name, value in saved["shard"].items()}
+    shard["nodes"] = {axis: NodeRows(**rows) for axis, rows in shard["nodes"].items()}
     inputs = saved["inputs"]
     if wanted is not None:
         inputs = _plain({key: value for key, value in inputs.items() if key in wanted})
@@ -299,9 +301,11 @@ def _plain(values: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _to_tensors(value: Any) -> Any:
-    """Arrays as tensors, also inside a mapping: files hold tensors only."""
+    """Arrays as tensors, also inside a mapping or a shard: files hold tensors only."""
     if isinstance(value, np.ndarray):
         return torch.tensor(value)
+    if isinstance(value, Shard | NodeRows):
+        return {part.name: _to_tensors(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, Mapping):
         return {key: _to_tensors(inner) for key, inner in value.items()}
     return value

@@ -53,7 +53,7 @@ class LoadedPart:
     def tensors(self) -> list[torch.Tensor]:
         """All that it holds in memory."""
         held = [value for value in self.inputs.values() if isinstance(value, torch.Tensor)]
-        held += [self.context.halo.send_rows]
+        held += [halo.send_rows for halo in self.context.halos.values()]
         for rows in self.context.axes.values():
             index = (rows.ids, rows.gathered_ids, rows.gathered_positions)
             held += [tensor for tensor in index if tensor is not None]

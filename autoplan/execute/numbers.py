@@ -51,6 +51,7 @@ class Numbers:
         self._body = body
         self._defined = defined
         self._known: set[str] = set()
+        self._texts: dict[str, str] = {}
 
     def resolve(self, text: str, state: State) -> str:
         """A formula with its sizes replaced: whole ones in state R, else those of this rank's rows in that state."""
@@ -79,7 +80,7 @@ class Numbers:
         """The name of an axis's number of rows on this rank in a state."""
         about = self._opgraph.axes[axis]
         state = _state_of(about, state)
-        name = f"rows_{axis_text(axis)}_{state}"
+        name = f"rows_{self._text(axis)}_{state}"
         if name in self._known:
             return name
         self._known.add(name)
@@ -114,7 +115,7 @@ class Numbers:
         """The variable that holds the global keys of an axis's rows on this rank in a state."""
         about = self._opgraph.axes[axis]
         state = _state_of(about, state)
-        name = f"keys_{axis_text(axis)}_{state}"
+        name = f"keys_{self._text(axis)}_{state}"
         if name in self._known:
             return name
         self._known.add(name)
@@ -138,6 +139,15 @@ class Numbers:
             rows = self.rows(axis, state)
             self._body.add(f"{name} = torch.arange({rows}, device=device)", name)
         return name
+
+    def _text(self, axis: str) -> str:
+        """An axis as a part of an identifier that no other axis has."""
+        if axis not in self._texts:
+            text = axis_text(axis)
+            while text in self._texts.values():
+                text += "_"
+            self._texts[axis] = text
+        return self._texts[axis]
 
     def _input_along(self, axis: str) -> str | None:
         """A graph attribute with a dimension along the axis."""

@@ -13,9 +13,10 @@ import torch
 from autoplan.execute.batches import BatchOrder
 from autoplan.execute.collection import GraphCollection, load_collection, ranges
 from autoplan.execute.job import GRAPHS_FILE, RankData, TrainJob, read_shard
-from autoplan.opgraph import GRAPH, NODE
+from autoplan.opgraph import GRAPH, is_edge_axis, is_index_axis, is_node_axis
 from autoplan.partition.closed import pack
-from autoplan.partition.halo import IntArray, Shard
+from autoplan.partition.halo import NodeRows, Shard
+from autoplan.partition.ownership import IntArray
 from autoplan.program.rank_program import RankInput
 
 
@@ -173,18 +174,15 @@ def _closed_shard(
 ) -> Shard:
     """The rows of the graphs at some places of a batch; without a halo, as no edge leaves a graph."""
     rows = {axis: ranges(first, places) for axis, first in starts.items()}
-    none, nobody = np.empty(0, dtype=np.int64), np.zeros(total, dtype=np.int64)
     return Shard(
         rank=part,
         parts=total,
-        owned_nodes=rows[NODE],
-        halo_nodes=none,
-        recv_counts=nobody,
-        send_rows=none,
-        send_counts=nobody,
-        edge_rows={axis: own for axis, own in rows.items() if axis.startswith("edge")},
+        nodes={
+            axis: NodeRows.alone(own, total) for axis, own in rows.items() if is_node_axis(axis)
+        },
+        edge_rows={axis: own for axis, own in rows.items() if is_edge_axis(axis)},
         edge_index={},
-        index_rows={axis: own for axis, own in rows.items() if axis.startswith("index:")},
+        index_rows={axis: own for axis, own in rows.items() if is_index_axis(axis)},
         index_values={},
         owned_counts=counts,
         graph_rows=places,

@@ -144,8 +144,6 @@ class Variables:
         axis, dim = self.sharded(tensor)
         if step.exchange == "all_reduce":
             call = f"all_reduce(context, {held})"
-        elif step.exchange == "halo_exchange":
-            call = f"halo_exchange(context, {held}, {dim})"
         else:
             sliced = step.exchange == "none"
             function = _SLICES[step.source, step.target] if sliced else step.exchange

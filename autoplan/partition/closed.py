@@ -3,7 +3,7 @@
 A part of a closed partition has no halo, and every graph of a batch lies within one part, so that per-graph rows have
 owners, too. A part may be empty: there may be fewer units than parts.
 
-Letters: N nodes, B graphs, U units, P parts.
+Letters: N nodes of one type, B graphs, U units, P parts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.errors import PlanError
-
-IntArray = NDArray[np.int64]
+from autoplan.opgraph import NODE
+from autoplan.partition.ownership import IntArray, Relations, ends_of
+from autoplan.partition.union import NodeUnion
 
 BALANCE = 1.1
 """Load of the fullest part over the mean that a packing is searched for."""
@@ -32,11 +33,12 @@ class Units:
     """What is never cut.
 
     Attributes:
-        of: [N] unit of each node; graph_of: [B] unit of each graph, None where the nodes are not grouped into graphs.
+        of: by node axis, [N] unit of each node; graph_of: [B] unit of each graph, None where the nodes are not grouped into
+            graphs.
         count: U; kind: ``graph`` where each is one graph, ``component`` where edges alone say what belongs together.
     """
 
-    of: IntArray
+    of: Mapping[str, IntArray]
     graph_of: IntArray | None
     count: int
     kind: Literal["graph", "component"]
@@ -47,20 +49,22 @@ class ClosedOwner:
     """Who owns what in a closed partition.
 
     Attributes:
-        nodes: [N] part of each node; graphs: [B] part of each graph, None where the nodes are not grouped into graphs.
+        nodes: by node axis, [N] part of each node; graphs: [B] part of each graph, None where the nodes are not grouped into
+            graphs.
         parts: P.
     """
 
-    nodes: IntArray
+    nodes: Mapping[str, IntArray]
     graphs: IntArray | None
     parts: int
 
 
 def units_of(
-    nodes: int,
+    nodes: int | Mapping[str, int],
     edge_indices: Mapping[str, NDArray[np.integer]],
-    batch: NDArray[np.integer] | None = None,
+    batch: NDArray[np.integer] | Mapping[str, NDArray[np.integer]] | None = None,
     graphs: int = 0,
+    relations: Relations | None = None,
 ) -> Units:
     """Groups the nodes of a graph into units that no edge joins.
 
@@ -68,39 +72,49 @@ def units_of(
     connected components, an isolated node among them.
 
     Args:
-        nodes: N.
+        nodes: N; of several types by node axis.
         edge_indices: by edge axis, [2, E] node numbers.
-        batch: [N] graph of each node, or None.
+        batch: [N] graph of each node, or None; of several types by node axis.
         graphs: B, where there is a ``batch``; graphs without nodes are units as well.
+        relations: what the edge axes join, where there are several node types.
     """
-    whole = np.arange(nodes, dtype=np.int64) if batch is None else batch.astype(np.int64)
-    total = nodes if batch is None else graphs
-    joined = [whole[np.asarray(edges)] for edges in edge_indices.values()]
-    across = [pairs[:, pairs[0] != pairs[1]] for pairs in joined]
-    pairs = np.concatenate(across, axis=1) if across else np.empty((2, 0), dtype=np.int64)
+    union = NodeUnion(nodes if isinstance(nodes, Mapping) else {NODE: nodes})
+    whole = np.arange(union.total, dtype=np.int64)
+    if batch is not None:
+        numbers = batch if isinstance(batch, Mapping) else {NODE: batch}
+        whole = np.concatenate([numbers[axis].astype(np.int64) for axis in union.nodes])
+    total = union.total if batch is None else graphs
+    pairs = whole[union.joined(edge_indices, relations)]
+    pairs = pairs[:, pairs[0] != pairs[1]]
     merged = _components(total, pairs) if pairs.size else np.arange(total, dtype=np.int64)
     count = int(merged.max(initial=-1)) + 1
     kind: Literal["graph", "component"] = (
         "graph" if batch is not None and count == total else "component"
     )
-    return Units(merged[whole], None if batch is None else merged, count, kind)
+    return Units(union.split(merged[whole]), None if batch is None else merged, count, kind)
 
 
 def closed_owner(
-    units: Units, edge_indices: Mapping[str, NDArray[np.integer]], parts: int
+    units: Units,
+    edge_indices: Mapping[str, NDArray[np.integer]],
+    parts: int,
+    relations: Relations | None = None,
 ) -> ClosedOwner:
     """Packs units into parts, balanced by nodes and edges (of all edge axes).
 
     Raises:
         PlanError: fewer than one part.
     """
-    loads = np.bincount(units.of, minlength=units.count).astype(np.int64)
-    for edges in edge_indices.values():
+    loads = np.zeros(units.count, dtype=np.int64)
+    for of in units.of.values():
+        loads += np.bincount(of, minlength=units.count)
+    for axis, edges in edge_indices.items():
+        of = units.of[ends_of(relations, axis)[1]]
         destinations = np.asarray(edges)[1].astype(np.int64)
-        loads += np.bincount(units.of[destinations], minlength=units.count)
+        loads += np.bincount(of[destinations], minlength=units.count)
     part = pack(loads, parts)
     graphs = None if units.graph_of is None else part[units.graph_of]
-    return ClosedOwner(part[units.of], graphs, parts)
+    return ClosedOwner({axis: part[of] for axis, of in units.of.items()}, graphs, parts)
 
 
 def pack(loads: NDArray[np.integer], parts: int) -> IntArray:

@@ -8,16 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.graphstats import GraphStats, PartitionStats, ShardSizes
-from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.opgraph import GRAPH, NODE, is_primary_relation, listed_axis
 from autoplan.partition.closed import Units
-from autoplan.partition.halo import check_nodes, find_halos, order_by_owner
+from autoplan.partition.ownership import (
+    Owners,
+    Relations,
+    check_ends,
+    check_nodes,
+    ends_of,
+    find_halos,
+    order_types,
+)
 
 
 def measure(
-    owner: NDArray[np.integer],
+    owner: Owners,
     edge_indices: Mapping[str, NDArray[np.integer]],
     index_attributes: Mapping[str, NDArray[np.integer]] | None = None,
     *,
+    relations: Relations | None = None,
     parts: int | None = None,
     method: str = "metis",
     seed: int = 0,
@@ -26,9 +35,10 @@ def measure(
     """Sizes of the shards that `halo.build_shards` would make, without making them.
 
     Args:
-        owner: [N] the rank that owns each node.
+        owner: [N] the rank that owns each node; of several types by node axis.
         edge_indices: by edge axis, [2, E] global node numbers, source first.
         index_attributes: by index axis, [K] global numbers of the listed nodes.
+        relations: what the edge axes join, where there are several node types.
         parts: number of ranks; by default the highest owner plus one.
         method: ``metis``, ``given``, ``single`` or ``closed``; kept for the plan.
         seed: what it was made with; kept for the plan.
@@ -37,50 +47,54 @@ def measure(
     Raises:
         PlanError: an owner, an end of an edge or a listed node that does not exist.
     """
-    ownership = order_by_owner(owner, parts)
-    halos = find_halos(ownership, edge_indices)
-    ranks = ownership.owner
-    rows = {NODE: np.diff(ownership.start)}
+    owners = order_types(owner, parts)
+    halos = find_halos(owners, edge_indices, relations)
+    count = next(iter(owners.values())).parts
+    rows = {axis: np.diff(ownership.start) for axis, ownership in owners.items()}
     cut_edges = 0
     for axis, edge_index in edge_indices.items():
+        sources, destinations = (owners[end].owner for end in ends_of(relations, axis))
         source, destination = np.asarray(edge_index)
-        rows[axis] = np.bincount(ranks[destination], minlength=ownership.parts)
-        cut_edges += int(np.count_nonzero(ranks[source] != ranks[destination]))
+        rows[axis] = np.bincount(destinations[destination], minlength=count)
+        cut_edges += int(np.count_nonzero(sources[source] != destinations[destination]))
     for axis, values in (index_attributes or {}).items():
+        ranks = owners[listed_axis(axis)].owner
         check_nodes(axis, np.asarray(values), len(ranks))
-        rows[axis] = np.bincount(ranks[values], minlength=ownership.parts)
+        rows[axis] = np.bincount(ranks[values], minlength=count)
     if graph_owner is not None:
-        rows[GRAPH] = np.bincount(graph_owner, minlength=ownership.parts)
-    halo_rows = np.diff(halos.start)
-    sent_rows = np.bincount(halos.owner, minlength=ownership.parts)
+        rows[GRAPH] = np.bincount(graph_owner, minlength=count)
+    read = {axis: np.diff(found.start) for axis, found in halos.items()}
+    sent = {axis: np.bincount(found.owner, minlength=count) for axis, found in halos.items()}
     shards = tuple(
         ShardSizes(
             owned_rows={axis: int(counts[rank]) for axis, counts in rows.items()},
-            halo_rows={NODE: int(halo_rows[rank])},
-            sent_rows=int(sent_rows[rank]),
+            halo_rows={axis: int(counts[rank]) for axis, counts in read.items()},
+            sent_rows={axis: int(counts[rank]) for axis, counts in sent.items()},
         )
-        for rank in range(ownership.parts)
+        for rank in range(count)
     )
-    return PartitionStats(ownership.parts, method, seed, cut_edges, shards)
+    return PartitionStats(count, method, seed, cut_edges, shards)
 
 
 def graph_stats(
-    num_nodes: int,
+    nodes: int | Mapping[str, int],
     edge_indices: Mapping[str, NDArray[np.integer]],
     index_attributes: Mapping[str, NDArray[np.integer]] | None = None,
     *,
+    relations: Relations | None = None,
     attribute_bytes: Mapping[str, int] | None = None,
     partitions: Mapping[int, PartitionStats] | None = None,
     closed: Mapping[int, PartitionStats] | None = None,
     units: Units | None = None,
     graphs: int = 0,
 ) -> GraphStats:
-    """Sizes of a graph. Degrees are those of the primary edges (axis ``edge``), isolated nodes those of no axis.
+    """Sizes of a graph: degrees by the edges of each relation's own ``edge_index``, isolated nodes by those of every axis.
 
     Args:
-        num_nodes: N.
+        nodes: N; of several types by node axis.
         edge_indices: by edge axis, [2, E] node numbers, source first.
         index_attributes: by index axis, [K] numbers of the listed nodes.
+        relations: what the edge axes join, where there are several node types.
         attribute_bytes: by graph attribute.
         partitions: by number of parts; one part is added where it is missing.
         closed: closed partitions, by number of parts.
@@ -90,28 +104,38 @@ def graph_stats(
     Raises:
         PlanError: an end of an edge or a listed node that does not exist.
     """
-    rows = {NODE: num_nodes}
-    touched = np.zeros(num_nodes, dtype=bool)
+    count = dict(nodes) if isinstance(nodes, Mapping) else {NODE: nodes}
+    rows = dict(count)
+    touched = {axis: np.zeros(number, dtype=bool) for axis, number in count.items()}
+    in_degree = {axis: np.zeros(number, dtype=np.int64) for axis, number in count.items()}
+    primary = 0
     for axis, edge_index in edge_indices.items():
-        check_nodes(axis, np.asarray(edge_index), num_nodes)
-        rows[axis] = int(np.asarray(edge_index).shape[1])
-        touched[np.asarray(edge_index).ravel()] = True
+        ends = ends_of(relations, axis)
+        edges = np.asarray(edge_index)
+        check_ends(axis, edges, count[ends[0]], count[ends[1]])
+        rows[axis] = int(edges.shape[1])
+        for end, named in zip(ends, edges, strict=True):
+            touched[end][named] = True
+        if is_primary_relation(axis):
+            degree = np.bincount(edges[1].astype(np.int64), minlength=count[ends[1]])
+            in_degree[ends[1]] += degree
+            primary += rows[axis]
     for axis, values in (index_attributes or {}).items():
         rows[axis] = len(values)
     if graphs:
         rows[GRAPH] = graphs
-    primary = edge_indices.get(EDGE)
-    destinations = np.empty(0, np.int64) if primary is None else np.asarray(primary)[1]
-    in_degree = np.bincount(destinations.astype(np.int64), minlength=num_nodes)
     known = dict(partitions or {})
     if 1 not in known:
-        whole = np.zeros(num_nodes, dtype=np.int64)
-        known[1] = measure(whole, edge_indices, index_attributes, parts=1, method="single")
+        whole = {axis: np.zeros(number, dtype=np.int64) for axis, number in count.items()}
+        known[1] = measure(
+            whole, edge_indices, index_attributes, relations=relations, parts=1, method="single"
+        )
+    total = sum(count.values())
     return GraphStats(
         rows=rows,
-        max_in_degree=int(in_degree.max(initial=0)),
-        mean_in_degree=len(destinations) / num_nodes if num_nodes else 0.0,
-        isolated_nodes=int(num_nodes - np.count_nonzero(touched)),
+        max_in_degree=max(int(degree.max(initial=0)) for degree in in_degree.values()),
+        mean_in_degree=primary / total if total else 0.0,
+        isolated_nodes=int(total - sum(np.count_nonzero(t) for t in touched.values())),
         attribute_bytes=dict(attribute_bytes or {}),
         partitions=dict(sorted(known.items())),
         closed=dict(sorted((closed or {}).items())),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,8 +17,38 @@ import pymetis
 from numpy.typing import NDArray
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import EDGE
-from autoplan.partition.halo import IntArray, check_nodes, distinct
+from autoplan.opgraph import EDGE, is_primary_relation
+from autoplan.partition.ownership import IntArray, Relations, check_nodes, distinct
+from autoplan.partition.union import NodeUnion
+
+
+def partition_types(
+    nodes: Mapping[str, int],
+    edge_indices: Mapping[str, NDArray[np.integer]],
+    relations: Relations | None,
+    parts: int,
+    *,
+    seed: int = 0,
+) -> dict[str, IntArray]:
+    """Assigns the nodes of every type to ranks: `partition_nodes` of the union of all types, by each relation's own edges.
+
+    Args:
+        nodes: by node axis, their number.
+        edge_indices: by edge axis, [2, E] node numbers, source first. Those of further attributes do not count.
+        relations: what the edge axes join, where there are several node types.
+        parts: number of ranks P.
+        seed: of METIS' random choices.
+
+    Returns:
+        By node axis, [N] int64 ranks. Nodes of all types are balanced together: a rank may own none of one type.
+
+    Raises:
+        PlanError: parts below 1, or an edge to a node that does not exist.
+    """
+    union = NodeUnion(nodes)
+    primary = {axis: edges for axis, edges in edge_indices.items() if is_primary_relation(axis)}
+    owner = partition_nodes(union.joined(primary, relations), union.total, parts, seed=seed)
+    return union.split(owner)
 
 
 def partition_nodes(

@@ -12,12 +12,19 @@ from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, TraceError
 from autoplan.execute.difference import Difference, first_difference
-from autoplan.opgraph import GRAPH, NODE
+from autoplan.opgraph import GRAPH
 from autoplan.partition.closed import ClosedOwner, units_of
-from autoplan.partition.halo import IntArray
+from autoplan.partition.ownership import IntArray
+from autoplan.partition.union import NodeUnion
 from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.equality import step_error
-from autoplan.planner.measured import batch_array, edge_arrays, shards_of
+from autoplan.planner.measured import (
+    batch_arrays,
+    edge_arrays,
+    node_counts,
+    relations_of,
+    shards_of,
+)
 from autoplan.planner.workload import Workload, cast, make_workload
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
@@ -165,9 +172,10 @@ def state_of(workload: Workload) -> tuple[dict[str, torch.Tensor], dict[str, tor
     return parameters, buffers
 
 
-def owner_of_one(sample: GraphSample) -> IntArray:
-    """[N] the only rank."""
-    return np.zeros(sample.rows["node"], dtype=np.int64)
+def owner_of_one(sample: GraphSample) -> dict[str, IntArray]:
+    """By node axis, [N] the only rank."""
+    counts = node_counts(sample.rows)
+    return {axis: np.zeros(count, dtype=np.int64) for axis, count in counts.items()}
 
 
 def uneven_owner(nodes: int, ranks: int) -> IntArray:
@@ -184,17 +192,19 @@ def _owner_of(
     ranks: int,
     *,
     closed: bool,
-) -> IntArray | ClosedOwner:
+) -> Mapping[str, IntArray] | ClosedOwner:
     """Who owns what of a sample: anything, or whole units."""
-    nodes = sample.rows[NODE]
+    nodes = node_counts(sample.rows)
     if not closed:
-        return uneven_owner(nodes, ranks)
-    batch = batch_array(schema, tensors)
-    units = units_of(nodes, edge_arrays(schema, tensors), batch, sample.rows.get(GRAPH, 0))
+        union = NodeUnion(nodes)
+        return union.split(uneven_owner(union.total, ranks))
+    batch, relations = batch_arrays(schema, tensors), relations_of(schema)
+    graphs = sample.rows.get(GRAPH, 0)
+    units = units_of(nodes, edge_arrays(schema, tensors), batch, graphs, relations)
     of_unit = uneven_owner(units.count, min(ranks, 2))
     of_unit[:1], of_unit[1:2] = 0, 1
-    graphs = None if units.graph_of is None else of_unit[units.graph_of]
-    return ClosedOwner(of_unit[units.of], graphs, ranks)
+    of_graph = None if units.graph_of is None else of_unit[units.graph_of]
+    return ClosedOwner({axis: of_unit[of] for axis, of in units.of.items()}, of_graph, ranks)
 
 
 def _blamed(

@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data
 from autoplan.errors import TraceError
 from autoplan.execute.collection import CollatedAttribute, GraphCollection
 from autoplan.opgraph import EDGE, GRAPH, NODE
-from autoplan.partition.halo import IntArray
+from autoplan.partition.ownership import IntArray
 from autoplan.trace.attributes import describe, is_node_list, is_relation
 
 _DERIVED = ("num_nodes", "ptr")

@@ -14,11 +14,12 @@ from torch_geometric.data import Data
 from autoplan.execute.inputs import shard_inputs
 from autoplan.execute.job import RankData
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import EDGE, GRAPH, NODE
+from autoplan.opgraph import GRAPH, NODE, IndexInto, is_index_axis, is_node_axis
 from autoplan.partition.closed import ClosedOwner, closed_owner, units_of
-from autoplan.partition.halo import IntArray, Shard, build_shards
+from autoplan.partition.halo import Shard, build_shards
 from autoplan.partition.measure import graph_stats, measure
-from autoplan.partition.metis import partition_nodes
+from autoplan.partition.metis import partition_types
+from autoplan.partition.ownership import IntArray
 from autoplan.program.rank_program import RankInput
 from autoplan.search.fingerprint import digest, graph_fingerprint
 from autoplan.trace.schema import GraphSchema
@@ -34,14 +35,14 @@ class MeasuredGraph:
     Attributes:
         schema: what its attributes are; tensors: by attribute, as they are on the graph (not copied).
         stats: sizes, and one partition for each number of parts.
-        owners: by number of parts, [N] the rank that owns each node, where units are cut.
+        owners: by number of parts and node axis, [N] the rank that owns each node, where units are cut.
         closed_owners: by number of parts, the owners in a partition along whole units.
     """
 
     schema: GraphSchema
     tensors: Mapping[str, torch.Tensor]
     stats: GraphStats
-    owners: Mapping[int, IntArray]
+    owners: Mapping[int, Mapping[str, IntArray]]
     closed_owners: Mapping[int, ClosedOwner]
 
     @classmethod
@@ -66,22 +67,29 @@ class MeasuredGraph:
         """
         tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
         edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
-        nodes, graphs = schema.rows[NODE], graph_count(schema)
-        owned: dict[int, IntArray] = {1: np.zeros(nodes, dtype=np.int64)}
+        relations, graphs = relations_of(schema), graph_count(schema)
+        nodes = node_counts(schema.rows)
+        owned = {1: {axis: np.zeros(count, dtype=np.int64) for axis, count in nodes.items()}}
         partitions = {}
-        units = units_of(nodes, edges, batch_array(schema, tensors), graphs)
+        units = units_of(nodes, edges, batch_arrays(schema, tensors), graphs, relations)
         shared = set(parts) - {1}
         whole = {count for count in shared if units.kind == "graph" and units.count >= count}
         for count in sorted(shared - whole):
-            owned[count] = partition_nodes(edges[EDGE], nodes, count, seed=seed)
-            partitions[count] = measure(owned[count], edges, listed, parts=count, seed=seed)
+            owned[count] = partition_types(nodes, edges, relations, count, seed=seed)
+            partitions[count] = measure(
+                owned[count], edges, listed, relations=relations, parts=count, seed=seed
+            )
         asked = closed_parts(units.count) if callable(closed_parts) else closed_parts
-        packed = {count: closed_owner(units, edges, count) for count in sorted(whole | set(asked))}
+        packed = {
+            count: closed_owner(units, edges, count, relations)
+            for count in sorted(whole | set(asked))
+        }
         closed = {
             count: measure(
                 owner.nodes,
                 edges,
                 listed,
+                relations=relations,
                 parts=count,
                 method="closed",
                 graph_owner=owner.graphs,
@@ -96,6 +104,7 @@ class MeasuredGraph:
             nodes,
             edges,
             listed,
+            relations=relations,
             attribute_bytes=attribute_bytes,
             partitions=partitions,
             closed=closed,
@@ -111,9 +120,8 @@ class MeasuredGraph:
             **edge_arrays(self.schema, self.tensors),
             **list_arrays(self.schema, self.tensors),
         }
-        batch = batch_array(self.schema, self.tensors)
-        if batch is not None:
-            arrays["batch"] = batch
+        graphs = batch_arrays(self.schema, self.tensors) or {}
+        arrays |= {axis.replace(NODE, "batch", 1): batch for axis, batch in graphs.items()}
         content = digest(
             {axis: hashlib.sha256(array.tobytes()).hexdigest() for axis, array in arrays.items()}
         )
@@ -156,7 +164,7 @@ class MeasuredGraph:
 
 
 def shards_of(
-    owner: IntArray | ClosedOwner,
+    owner: Mapping[str, IntArray] | ClosedOwner,
     schema: GraphSchema,
     tensors: Mapping[str, torch.Tensor],
     parts: int,
@@ -165,21 +173,47 @@ def shards_of(
     """Cuts a graph's tensors into one shard per rank.
 
     Args:
-        owner: [N] the rank that owns each node, or a closed partition.
+        owner: by node axis, [N] the rank that owns each node, or a closed partition.
         schema: of the graph.
         tensors: by attribute.
         parts: number of ranks; they may own nothing.
         rows: of every axis, where it is another graph of the schema than the one it was made of (a sample).
     """
     edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
+    relations = relations_of(schema)
     if not isinstance(owner, ClosedOwner):
         graphs = (schema.rows if rows is None else rows).get(GRAPH, 0)
         return build_shards(
-            owner, edges, listed, parts=parts, graphs=graphs if graph_count(schema) else 0
+            owner,
+            edges,
+            listed,
+            relations=relations,
+            parts=parts,
+            graphs=graphs if graph_count(schema) else 0,
         )
     return build_shards(
-        owner.nodes, edges, listed, parts=parts, closed=True, graph_owner=owner.graphs
+        owner.nodes,
+        edges,
+        listed,
+        relations=relations,
+        parts=parts,
+        closed=True,
+        graph_owner=owner.graphs,
     )
+
+
+def node_counts(rows: Mapping[str, int]) -> dict[str, int]:
+    """By node axis, the number of nodes."""
+    return {axis: count for axis, count in rows.items() if is_node_axis(axis)}
+
+
+def relations_of(schema: GraphSchema) -> dict[str, tuple[str, str]]:
+    """By edge axis, the node axes of its sources and its destinations."""
+    return {
+        str(spec.dims[1]): (spec.index.axes[0], spec.index.axes[1])
+        for spec in schema.attributes
+        if spec.index is not None and spec.index.ends == ("src", "dst")
+    }
 
 
 def graph_count(schema: GraphSchema) -> int:
@@ -188,11 +222,17 @@ def graph_count(schema: GraphSchema) -> int:
     return graphs if graphs > 1 else 0
 
 
-def batch_array(
+def batch_arrays(
     schema: GraphSchema, tensors: Mapping[str, torch.Tensor]
-) -> NDArray[np.integer] | None:
-    """[N] the graph of each node; None where there are not several."""
-    return tensors["batch"].detach().cpu().numpy() if graph_count(schema) else None
+) -> dict[str, NDArray[np.integer]] | None:
+    """By node axis, [N] the graph of each node; None where there are not several, or not all types say."""
+    found = {
+        str(spec.dims[0]): tensors[spec.name].detach().cpu().numpy()
+        for spec in schema.attributes
+        if spec.index == IndexInto((GRAPH,), ("self",)) and is_node_axis(str(spec.dims[0]))
+    }
+    there = graph_count(schema) > 0 and found.keys() >= node_counts(schema.rows).keys()
+    return found if there else None
 
 
 def edge_arrays(
@@ -213,5 +253,7 @@ def list_arrays(
     return {
         str(spec.dims[0]): tensors[spec.name].detach().cpu().numpy()
         for spec in schema.attributes
-        if spec.index is not None and spec.dims[0] == f"index:{spec.name}"
+        if spec.index is not None
+        and spec.index.ends == ("self",)
+        and is_index_axis(str(spec.dims[0]))
     }

@@ -15,7 +15,8 @@ from autoplan.execute.collection import GraphCollection
 from autoplan.execute.steps import cut_parts
 from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import EDGE, GRAPH, NODE
-from autoplan.partition.halo import IntArray, Shard
+from autoplan.partition.halo import Shard
+from autoplan.partition.ownership import IntArray
 from autoplan.plan import PlanData
 from autoplan.planner.measured import ClosedParts, MeasuredGraph
 from autoplan.planner.source import Source

@@ -55,7 +55,7 @@ def payload(
     row = row_bytes(tensor, axis, rows)
     shards = group.partition.shards
     if transition.exchange == "halo_exchange":
-        forward = tuple(shard.sent_rows * row for shard in shards)
+        forward = tuple(shard.sent_rows.get(axis, 0) * row for shard in shards)
         backward = tuple(shard.halo_rows.get(axis, 0) * row for shard in shards)
         return forward, backward
     whole = round(rows["R"][0][axis])
@@ -88,7 +88,7 @@ def price_moves(
             moves.append(PricedMove(tensor.name, transition, free, free, sent, returned, sent))
             continue
         works = _local_work(tensor, transition, sent, graph, rows, group)
-        received = _received(transition, sent, group)
+        received = _received(transition, sharded_axis(tensor, graph.axes) or "", sent, group)
         if transition.exchange == "none":
             there = back = 0.0
         elif transition.exchange == "all_reduce":
@@ -133,16 +133,19 @@ def _price(
     )
 
 
-def _received(transition: Transition, forward: tuple[int, ...], group: Group) -> tuple[float, ...]:
+def _received(
+    transition: Transition, axis: str, forward: tuple[int, ...], group: Group
+) -> tuple[float, ...]:
+    """What each rank receives of rows along an axis, where every rank sends so much."""
     if transition.exchange == "all_gather":
         share = [sent / (group.size - 1) for sent in forward]
         return tuple(sum(share) - own for own in share)
     if group.partition is None or not any(forward):
         return tuple(map(float, forward))
     shards = group.partition.shards
-    rows_sent = sum(shard.sent_rows for shard in shards)
+    rows_sent = sum(shard.sent_rows.get(axis, 0) for shard in shards)
     row = sum(forward) / rows_sent if rows_sent else 0.0
-    return tuple(sum(shard.halo_rows.values()) * row for shard in shards)
+    return tuple(shard.halo_rows.get(axis, 0) * row for shard in shards)
 
 
 def _local_work(

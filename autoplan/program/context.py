@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import GRAPH, NODE, State
-from autoplan.partition.halo import Shard
+from autoplan.opgraph import GRAPH, State, is_node_axis
+from autoplan.partition.halo import NodeRows, Shard
 from autoplan.program.communicator import Communicator, LocalCommunicator, SilentCommunicator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HaloMap:
-    """Who sends which node rows to whom. Counts are in rank order, zero for the rank itself.
+    """Who sends which rows of one node axis to whom. Counts are in rank order, zero for the rank itself.
 
     Attributes:
         send_rows: [s] local positions of owned rows, those for rank 0 first.
@@ -65,7 +65,7 @@ class RankContext:
     Attributes:
         communicator: the group; device: where its tensors live.
         axes: by name, base and index axes.
-        halo: exchange lists of the node axis.
+        halos: by node axis, its exchange lists.
         seed: of every random draw; step: number of the training step, which the caller advances: another step, other
             draws.
         closed: the partition cuts no edge and no graph: owned and halo rows are the owned ones, and nothing is exchanged
@@ -76,7 +76,7 @@ class RankContext:
 
     communicator: Communicator
     axes: Mapping[str, AxisRows]
-    halo: HaloMap
+    halos: Mapping[str, HaloMap]
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     step: int = 0
@@ -114,8 +114,6 @@ class RankContext:
                 f"{communicator.size}; start as many workers as the partition has parts"
             )
         target = torch.device(device)
-        local = {name: shard.rows(name) for name in shard.owned_counts}
-        local[NODE] = np.concatenate([shard.owned_nodes, shard.halo_nodes])
         axes = {}
         for name, counts in shard.owned_counts.items():
             order = None if gathered is None else gathered.get(name)
@@ -124,22 +122,18 @@ class RankContext:
                     name=name,
                     total=int(counts.sum()),
                     owned=int(counts[shard.rank]),
-                    ids=_tensor(local[name], target),
+                    ids=_tensor(shard.local_rows(name), target),
                     owned_counts=tuple(int(count) for count in counts),
                 ),
                 None if order is None else _tensor(order, target),
             )
         if shard.graphs and GRAPH not in axes:
             axes[GRAPH] = _uncut(GRAPH, shard.graphs, shard.parts, target)
-        halo = HaloMap(
-            send_rows=_tensor(shard.send_rows, target),
-            send_counts=tuple(int(count) for count in shard.send_counts),
-            recv_counts=tuple(int(count) for count in shard.recv_counts),
-        )
+        halos = {name: _halo_map(rows, target) for name, rows in shard.nodes.items()}
         shares = communicator.size
         if isinstance(communicator, SilentCommunicator):
             shares = sum(not shard.is_empty(part) for part in range(shard.parts))
-        return cls(communicator, axes, halo, target, seed, step, shard.closed, shares)
+        return cls(communicator, axes, halos, target, seed, step, shard.closed, shares)
 
     @classmethod
     def whole(
@@ -164,7 +158,8 @@ class RankContext:
             ids = torch.arange(total, device=target)
             axes[name] = AxisRows(name, total, total, ids, (total,), ids, ids)
         none = torch.empty(0, dtype=torch.int64, device=target)
-        return cls(LocalCommunicator(), axes, HaloMap(none, (0,), (0,)), target, seed, step)
+        halos = {name: HaloMap(none, (0,), (0,)) for name in axes if is_node_axis(name)}
+        return cls(LocalCommunicator(), axes, halos, target, seed, step)
 
     def prepare(self, axes: Collection[str]) -> None:
         """Learns the order of all ranks' rows along the axes that will be all-gathered.
@@ -198,6 +193,14 @@ class RankContext:
 def _tensor(array: NDArray[np.int64], device: torch.device) -> torch.Tensor:
     """A copy: shards may be read-only memory maps, which torch would warn about."""
     return torch.tensor(np.asarray(array, dtype=np.int64), device=device)
+
+
+def _halo_map(rows: NodeRows, device: torch.device) -> HaloMap:
+    return HaloMap(
+        send_rows=_tensor(rows.send_rows, device),
+        send_counts=tuple(int(count) for count in rows.send_counts),
+        recv_counts=tuple(int(count) for count in rows.recv_counts),
+    )
 
 
 def _uncut(name: str, total: int, parts: int, device: torch.device) -> AxisRows:

@@ -19,19 +19,20 @@ from typing import Any
 import torch
 
 from autoplan.errors import PlanError
-from autoplan.opgraph import NODE
 from autoplan.program.context import AxisRows, RankContext
 
 
-def halo_exchange(context: RankContext, tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
+def halo_exchange(
+    context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0
+) -> torch.Tensor:
     """O -> H: appends the halo rows, fetched from their owners; of a closed partition there are none, and nothing is sent.
 
-    ``tensor`` has this rank's owned nodes along ``dim``.
+    ``tensor`` has this rank's owned nodes of the type that ``axis`` counts along ``dim``.
     """
-    _check_rows("halo exchange", tensor, dim, context.axes[NODE].owned)
+    _check_rows(f"halo exchange along '{axis}'", tensor, dim, context.axes[axis].owned)
     if context.closed:
         return tensor
-    return _apply(_HaloExchange, context, tensor, dim, NODE)
+    return _apply(_HaloExchange, context, tensor, dim, axis)
 
 
 def all_gather(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
@@ -113,7 +114,7 @@ class _HaloExchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, context: RankContext, axis: str) -> torch.Tensor:
         ctx.context, ctx.axis = context, axis
-        halo = context.halo
+        halo = context.halos[axis]
         requested = rows.index_select(0, halo.send_rows)
         received = _send(context, requested, halo.send_counts, halo.recv_counts)
         return torch.cat([rows, received])
@@ -129,7 +130,7 @@ class _HaloReturn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, context: RankContext, axis: str) -> torch.Tensor:
         ctx.context, ctx.axis = context, axis
-        halo = context.halo
+        halo = context.halos[axis]
         owned = context.axes[axis].owned
         returned = _send(context, rows[owned:], halo.recv_counts, halo.send_counts)
         return rows[:owned].index_add(0, halo.send_rows, returned)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autoplan.device import Cluster
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import EDGE, NODE, OpGraph
+from autoplan.opgraph import OpGraph
 from autoplan.plan import (
     Alternative,
     DeviceUse,
@@ -160,7 +160,7 @@ def partition_use(candidate: Candidate, stats: GraphStats) -> PartitionUse | Non
         parts=partition.parts,
         seed=partition.seed,
         cut_edges=partition.cut_edges,
-        owned_nodes=tuple(shard.owned_rows[NODE] for shard in partition.shards),
-        halo_nodes=tuple(shard.halo_rows.get(NODE, 0) for shard in partition.shards),
-        owned_edges=tuple(shard.owned_rows[EDGE] for shard in partition.shards),
+        owned_nodes=tuple(shard.nodes for shard in partition.shards),
+        halo_nodes=tuple(shard.halo for shard in partition.shards),
+        owned_edges=tuple(shard.edges for shard in partition.shards),
     )

@@ -109,7 +109,7 @@ def data_refused(task: Task, count: int) -> str | None:
     """Why the rows cannot be shared out between so many devices, before anything is priced."""
     if count < 2:
         return "data needs at least two devices, there is one"
-    nodes = task.stats.rows["node"]
+    nodes = task.stats.nodes
     if nodes < count:
         return _too_few(nodes, "node", count)
     reason = not_shareable(task)

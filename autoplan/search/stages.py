@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoplan.opgraph import EDGE, NODE, OpStrategy
+from autoplan.opgraph import OpStrategy
 from autoplan.plan import Schedule, Strategy
 from autoplan.search.candidates import Task, not_shareable
 from autoplan.search.infeasible import stages_too_small, too_large
@@ -137,7 +137,7 @@ class _Search:
         least = math.inf
         for count in sorted(there):
             shards = stats.closed[shape.replicas * count].shards
-            largest = max(shard.owned_rows[NODE] + shard.owned_rows[EDGE] for shard in shards)
+            largest = max(shard.nodes + shard.edges for shard in shards)
             if largest < least * SMALLER:
                 found.append(count)
                 least = largest

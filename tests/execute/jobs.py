@@ -19,7 +19,7 @@ NODES, EDGES, FEATURES, HIDDEN = 12, 40, 5, 3
 _FORWARD = """\
     x, edge_index = inputs["x", "O"], inputs["edge_index", "O"]
     h = x @ parameters["conv.lin.weight"].t()
-    read = exchange.halo_exchange(context, h)
+    read = exchange.halo_exchange(context, h, "node")
     out = torch.zeros_like(h).index_add(0, edge_index[1], read.index_select(0, edge_index[0]))
     out = (out + parameters["conv.bias"]) * parameters["scale"]
 """
@@ -57,7 +57,7 @@ def make(workers: int, *, extra: str = "pass", epochs: int = 6, **changes: Any) 
         RankData(
             shard,
             {
-                ("x", "O"): x[torch.tensor(shard.owned_nodes)],
+                ("x", "O"): x[torch.tensor(shard.nodes["node"].owned)],
                 ("edge_index", "O"): torch.tensor(shard.edge_index["edge"]),
             },
         )
@@ -79,8 +79,8 @@ def make(workers: int, *, extra: str = "pass", epochs: int = 6, **changes: Any) 
     return HandWritten(
         job,
         parts,
-        halo_rows=[len(shard.halo_nodes) for shard in shards],
-        sent_rows=[len(shard.send_rows) for shard in shards],
+        halo_rows=[len(shard.nodes["node"].halo) for shard in shards],
+        sent_rows=[len(shard.nodes["node"].send_rows) for shard in shards],
     )
 
 

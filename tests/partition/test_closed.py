@@ -20,25 +20,25 @@ def balance(loads, part, parts):
 
 def test_units_without_a_batch_are_connected_components():
     units = units_of(8, EDGES)
-    assert units.of.tolist() == [0, 0, 1, 2, 3, 3, 1, 4]
+    assert units.of["node"].tolist() == [0, 0, 1, 2, 3, 3, 1, 4]
     assert (units.count, units.kind, units.graph_of) == (5, "component", None)
 
 
 def test_units_are_joined_by_edges_of_every_axis():
     units = units_of(8, {**EDGES, "edge:pairs": np.array([[3], [7]])})
-    assert units.of.tolist() == [0, 0, 1, 2, 3, 3, 1, 2]
+    assert units.of["node"].tolist() == [0, 0, 1, 2, 3, 3, 1, 2]
 
 
 def test_units_of_a_batch_are_its_graphs_even_those_without_nodes():
     batch = np.array([0, 0, 0, 2, 2, 2, 3])
     units = units_of(7, {"edge": np.array([[0, 4], [1, 4]])}, batch, 5)
-    assert units.of.tolist() == batch.tolist()
+    assert units.of["node"].tolist() == batch.tolist()
     assert (units.count, units.kind, units.graph_of.tolist()) == (5, "graph", [0, 1, 2, 3, 4])
 
 
 def test_graphs_that_an_edge_joins_are_one_unit():
     units = units_of(4, {"edge": np.array([[3], [0]])}, np.array([0, 1, 2, 3]), 4)
-    assert units.of.tolist() == [0, 1, 2, 0]
+    assert units.of["node"].tolist() == [0, 1, 2, 0]
     assert (units.count, units.kind) == (3, "component")
 
 
@@ -50,11 +50,11 @@ def test_closed_shards_have_no_halo_and_own_every_graph(parts):
     shards = build_shards(
         owner.nodes, edges, {}, parts=parts, closed=True, graph_owner=owner.graphs
     )
-    assert all(len(shard.halo_nodes) == 0 and shard.closed for shard in shards)
+    assert all(len(shard.nodes["node"].halo) == 0 and shard.closed for shard in shards)
     owned = np.concatenate([shard.rows("graph") for shard in shards])
     assert sorted(owned) == [0, 1, 2, 3, 4]
     for shard in shards:
-        assert set(batch[shard.owned_nodes]) <= set(shard.rows("graph"))
+        assert set(batch[shard.nodes["node"].owned]) <= set(shard.rows("graph"))
     stats = measure(owner.nodes, edges, parts=parts, method="closed", graph_owner=owner.graphs)
     assert stats.closed
     assert stats.cut_edges == 0

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.errors import PlanError
-from autoplan.partition.halo import Shard, build_shards, gather_order, order_by_owner
+from autoplan.partition.halo import Shard, build_shards, gather_order
+from autoplan.partition.ownership import order_by_owner
 
 EDGE_AXES = ("edge", "edge:pos_edge_index")
 LIST_AXIS = "index:train_idx"
@@ -29,7 +30,7 @@ def partitioned_graphs(draw):
 
 
 def local_to_global(shard: Shard) -> np.ndarray:
-    return np.concatenate([shard.owned_nodes, shard.halo_nodes])
+    return np.concatenate([shard.nodes["node"].owned, shard.nodes["node"].halo])
 
 
 @given(partitioned_graphs())
@@ -62,9 +63,9 @@ def test_local_numbers_name_the_global_nodes(case):
         for axis, index in edges.items():
             local = shard.edge_index[axis]
             np.testing.assert_array_equal(nodes[local], index[:, shard.edge_rows[axis]])
-            assert (local[1] < len(shard.owned_nodes)).all()
+            assert (local[1] < len(shard.nodes["node"].owned)).all()
         rows, values = shard.index_rows[LIST_AXIS], shard.index_values[LIST_AXIS]
-        np.testing.assert_array_equal(shard.owned_nodes[values], listed[LIST_AXIS][rows])
+        np.testing.assert_array_equal(shard.nodes["node"].owned[values], listed[LIST_AXIS][rows])
 
 
 @given(partitioned_graphs())
@@ -75,7 +76,7 @@ def test_the_halo_is_what_the_edges_read_and_no_more(case):
         read = np.concatenate([index[0, shard.edge_rows[a]] for a, index in edges.items()])
         needed = {int(node) for node in read if owner[node] != shard.rank}
         expected = sorted(needed, key=lambda node: (owner[node], node))
-        assert shard.halo_nodes.tolist() == expected
+        assert shard.nodes["node"].halo.tolist() == expected
 
 
 @given(partitioned_graphs())
@@ -84,34 +85,44 @@ def test_what_is_sent_is_what_was_asked_for(case):
     owner, parts, edges, listed = case
     shards = build_shards(owner, edges, listed, parts=parts)
     sent = [
-        np.split(shard.owned_nodes[shard.send_rows], np.cumsum(shard.send_counts)[:-1])
+        np.split(
+            shard.nodes["node"].owned[shard.nodes["node"].send_rows],
+            np.cumsum(shard.nodes["node"].send_counts)[:-1],
+        )
         for shard in shards
     ]
     for shard in shards:
         received = np.concatenate([sent[peer][shard.rank] for peer in range(parts)])
-        np.testing.assert_array_equal(received, shard.halo_nodes)
-        assert shard.recv_counts.sum() == len(shard.halo_nodes)
-        assert shard.send_counts[shard.rank] == shard.recv_counts[shard.rank] == 0
+        np.testing.assert_array_equal(received, shard.nodes["node"].halo)
+        assert shard.nodes["node"].recv_counts.sum() == len(shard.nodes["node"].halo)
+        assert (
+            shard.nodes["node"].send_counts[shard.rank]
+            == shard.nodes["node"].recv_counts[shard.rank]
+            == 0
+        )
         for peer in shards:
-            assert shard.recv_counts[peer.rank] == peer.send_counts[shard.rank]
+            assert (
+                shard.nodes["node"].recv_counts[peer.rank]
+                == peer.nodes["node"].send_counts[shard.rank]
+            )
 
 
 def test_a_small_directed_graph_by_hand():
     owner = np.array([0, 0, 1, 1, 2])
     edge_index = np.array([[2, 3, 3, 0, 4, 1, 1], [0, 1, 0, 0, 2, 3, 3]])
     first, second, third = build_shards(owner, {"edge": edge_index}, {})
-    assert first.halo_nodes.tolist() == [2, 3]
+    assert first.nodes["node"].halo.tolist() == [2, 3]
     assert first.edge_rows["edge"].tolist() == [0, 1, 2, 3]
     assert first.edge_index["edge"].tolist() == [[2, 3, 3, 0], [0, 1, 0, 0]]
-    assert second.halo_nodes.tolist() == [1, 4]
-    assert second.send_rows.tolist() == [0, 1]
-    assert second.send_counts.tolist() == [2, 0, 0]
-    assert first.send_rows.tolist() == [1]
-    assert third.halo_nodes.tolist() == []
-    assert third.send_counts.tolist() == [0, 1, 0]
+    assert second.nodes["node"].halo.tolist() == [1, 4]
+    assert second.nodes["node"].send_rows.tolist() == [0, 1]
+    assert second.nodes["node"].send_counts.tolist() == [2, 0, 0]
+    assert first.nodes["node"].send_rows.tolist() == [1]
+    assert third.nodes["node"].halo.tolist() == []
+    assert third.nodes["node"].send_counts.tolist() == [0, 1, 0]
     assert second.sizes.halo_rows == {"node": 2}
     assert second.sizes.owned_rows == {"node": 2, "edge": 3}
-    assert second.sizes.sent_rows == 2
+    assert second.sizes.sent_rows == {"node": 2}
 
 
 def test_more_ranks_than_a_16_bit_sort_holds():
@@ -124,7 +135,7 @@ def test_more_ranks_than_a_16_bit_sort_holds():
 def test_ranks_that_own_nothing_need_parts():
     assert len(build_shards(np.array([0, 1]), {}, {})) == 2
     shards = build_shards(np.array([0, 1]), {}, {}, parts=4)
-    assert [len(shard.owned_nodes) for shard in shards] == [1, 1, 0, 0]
+    assert [len(shard.nodes["node"].owned) for shard in shards] == [1, 1, 0, 0]
 
 
 def test_two_million_edges_take_a_second_or_two():

@@ -34,5 +34,5 @@ def test_closed_partitions_of_one_graph_keep_components_whole():
     measured = MeasuredGraph.of(data, GraphSchema.of(data), (1,), closed_parts=(2,))
 
     assert (measured.stats.units, measured.stats.unit) == (3, "component")
-    assert sum(len(shard.owned_nodes) for shard in measured.shards(2, closed=True)) == 5
+    assert sum(len(shard.nodes["node"].owned) for shard in measured.shards(2, closed=True)) == 5
     assert measured.shards(2, closed=True)[0].graph_rows is None

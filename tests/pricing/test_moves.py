@@ -22,7 +22,7 @@ def moves(name, count=2, latency=1e-5):
 def test_a_halo_exchange_sends_what_others_ask_for_and_gets_the_halo_back(count):
     found, cut = moves("h1", count)
     row = 16 * 4
-    assert found["O", "H"].forward_bytes == tuple(s.sent_rows * row for s in cut.shards)
+    assert found["O", "H"].forward_bytes == tuple(s.sent_rows["node"] * row for s in cut.shards)
     assert found["O", "H"].backward_bytes == tuple(s.halo_rows["node"] * row for s in cut.shards)
 
 
@@ -73,7 +73,9 @@ def test_a_partial_sum_of_half_width_travels_in_float32():
 def test_a_halo_that_is_empty_everywhere_costs_nothing():
     graph, sizes = gcn(hidden=16), stats(1000, 8000)
     parts = sizes.partitions[2]
-    shards = tuple(replace(shard, halo_rows={"node": 0}, sent_rows=0) for shard in parts.shards)
+    shards = tuple(
+        replace(shard, halo_rows={"node": 0}, sent_rows={"node": 0}) for shard in parts.shards
+    )
     closed = replace(parts, method="closed", shards=shards)
     group = Group(cluster(2), (0, 1), closed)
     rows = group.row_table(graph, sizes)

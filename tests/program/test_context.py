@@ -60,13 +60,13 @@ def test_a_shard_of_another_rank_is_refused():
 
 
 def test_read_only_shards_are_copied():
-    SHARDS[0].owned_nodes.flags.writeable = False
+    SHARDS[0].nodes["node"].owned.flags.writeable = False
 
     class First(LocalCommunicator):
         size = 3
 
     RankContext.from_shard(SHARDS[0], First()).axes[NODE].ids.add_(0)
-    assert torch.equal(torch.from_numpy(SHARDS[0].owned_nodes.copy()), torch.tensor([1, 3]))
+    assert torch.equal(torch.from_numpy(SHARDS[0].nodes["node"].owned.copy()), torch.tensor([1, 3]))
 
 
 def test_graphs_are_whole_where_the_partition_does_not_cut_them():

@@ -50,7 +50,7 @@ def global_rows(shape, dim, rows, dtype=torch.float64):
 
 
 EXCHANGES = {
-    "halo": (lambda c, t, d: exchange.halo_exchange(c, t, d), NODE, "O", "H"),
+    "halo": (lambda c, t, d: exchange.halo_exchange(c, t, NODE, d), NODE, "O", "H"),
     "gather nodes": (lambda c, t, d: exchange.all_gather(c, t, NODE, d), NODE, "O", "R"),
     "gather edges": (lambda c, t, d: exchange.all_gather(c, t, EDGE, d), EDGE, "O", "R"),
     "own": (lambda c, t, d: exchange.own_rows(c, t, NODE, d), NODE, "R", "O"),
@@ -127,15 +127,15 @@ def test_expanded_and_transposed_cotangents():
     def work(context):
         owned = context.axes[NODE].owned
         x = torch.ones(owned, 3, dtype=torch.float64, requires_grad=True)
-        exchange.halo_exchange(context, x).sum().backward()
+        exchange.halo_exchange(context, x, NODE).sum().backward()
         exchange.all_gather(context, x, NODE).t().sum().backward()
-        exchange.halo_exchange(context, x.t(), 1).sum().backward()
+        exchange.halo_exchange(context, x.t(), NODE, 1).sum().backward()
         return context.keys(NODE, "O"), x.grad
 
     shards = shards_of(3)
     readers = torch.zeros(NODES, dtype=torch.float64)
     for shard in shards:
-        readers[shard.halo_nodes] += 1
+        readers[shard.nodes["node"].halo] += 1
     for ids, gradient in on_ranks(3, work):
         assert torch.equal(gradient, (2 * (1 + readers[ids]) + 3).unsqueeze(1).expand(-1, 3))
 
@@ -143,7 +143,7 @@ def test_expanded_and_transposed_cotangents():
 def test_integers_and_tensors_without_gradient_stay_out_of_autograd():
     def work(context):
         owned = context.axes[NODE].owned
-        assert not exchange.halo_exchange(context, torch.ones(owned)).requires_grad
+        assert not exchange.halo_exchange(context, torch.ones(owned), NODE).requires_grad
         with torch.no_grad():
             weight = torch.ones(owned, requires_grad=True)
             assert not exchange.all_gather(context, weight, NODE).requires_grad
@@ -154,7 +154,7 @@ def test_integers_and_tensors_without_gradient_stay_out_of_autograd():
 def test_wrong_rows_and_a_missing_order_are_plan_errors():
     context = RankContext.from_shard(shards_of(1)[0], LocalCommunicator())
     with pytest.raises(PlanError, match="22 rows along dimension 0, this rank owns 23"):
-        exchange.halo_exchange(context, torch.ones(22))
+        exchange.halo_exchange(context, torch.ones(22), NODE)
     with pytest.raises(PlanError, match="prepare"):
         exchange.all_gather(context, torch.ones(NODES), NODE)
 
@@ -166,4 +166,4 @@ def test_nothing_is_exchanged_for_the_halo_of_a_closed_partition():
     shards = build_shards(np.array([0, 0, 1]), {EDGE: np.array([[0], [1]])}, {}, closed=True)
     context = RankContext.from_shard(shards[0], Silent())
     rows = torch.randn(2, 3, requires_grad=True)
-    assert exchange.halo_exchange(context, rows) is rows
+    assert exchange.halo_exchange(context, rows, NODE) is rows

@@ -85,7 +85,7 @@ def stats(
                 ShardSizes(
                     {"node": o, "edge": e, **{axis: k // count for axis, k in listed.items()}},
                     {"node": h},
-                    s,
+                    {"node": s},
                 )
                 for o, e, h, s in zip(owned, lines, halo, sent, strict=True)
             ),
@@ -112,7 +112,8 @@ def closed(
             0,
             0,
             tuple(
-                ShardSizes({"node": o, "edge": e}, {}, 0) for o, e in zip(owned, lines, strict=True)
+                ShardSizes({"node": o, "edge": e}, {}, {})
+                for o, e in zip(owned, lines, strict=True)
             ),
         )
     whole = stats(nodes, edges, parts=())

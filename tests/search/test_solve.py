@@ -42,7 +42,7 @@ def test_communication_bytes_are_exact():
     gradients = 4 * (256 * 16 + 16 * 8)
     loss = 2 * (2 * 4)
     expected = [
-        4 * (16 + 8) * (shard.sent_rows + shard.halo_rows["node"]) + gradients + loss
+        4 * (16 + 8) * (shard.sent_rows["node"] + shard.halo_rows["node"]) + gradients + loss
         for shard in sizes.partitions[2].shards
     ]
     assert list(best.prediction.communication_bytes) == expected

@@ -8,7 +8,16 @@ from typing import Literal
 
 import numpy as np
 
-from autoplan.opgraph import EDGE, GRAPH, NODE, Axis, IndexInto, Polynomial, Role
+from autoplan.opgraph import (
+    GRAPH,
+    Axis,
+    IndexInto,
+    Polynomial,
+    Role,
+    is_edge_axis,
+    is_index_axis,
+    is_node_axis,
+)
 
 Dim = str | int
 """An axis name, or a fixed size."""
@@ -17,9 +26,6 @@ Dims = tuple[Dim, ...]
 
 Sizes = tuple[int, ...]
 """One size per sample."""
-
-
-_ROLES: Mapping[str, Role] = {NODE: "node", EDGE: "edge", "index": "node", "graph": "graph"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +53,24 @@ class AxisTable:
         """A table of base and index axes.
 
         Args:
-            base_rows: per sample, the rows of ``node``, ``edge``, ``edge:ATTRIBUTE``, ``index:ATTRIBUTE`` and, of a batch
-                of several graphs, ``graph``. Any other name, and a single graph, has no place in a partition.
+            base_rows: per sample, the rows of ``node``, ``edge``, ``edge:ATTRIBUTE``, ``index:ATTRIBUTE`` (of several types
+                ``node[TYPE]`` and so on) and, of a batch of several graphs, ``graph``. Any other name, and a single graph,
+                has no place in a partition.
         """
         table = cls()
         for name in base_rows[0]:
-            prefix = name.partition(":")[0]
-            role: Role = _ROLES.get(prefix, "const")
-            several = prefix == GRAPH and len({sample[name] for sample in base_rows}) > 1
+            role: Role = "const"
             kind: Literal["base", "index", "other"] = "other"
-            if prefix in (NODE, EDGE) or several:
-                kind = "base"
-            elif prefix == "index":
-                kind = "index"
+            if is_node_axis(name):
+                role, kind = "node", "base"
+            elif is_edge_axis(name):
+                role, kind = "edge", "base"
+            elif is_index_axis(name):
+                role, kind = "node", "index"
+            elif name.partition(":")[0] == GRAPH:
+                role = "graph"
+                several = len({sample[name] for sample in base_rows}) > 1
+                kind = "base" if several else "other"
             table.axes[name] = Axis(name, role, kind, (), Polynomial.of(1, name))
             table.rows[name] = tuple(sample[name] for sample in base_rows)
         for name, axis in table.axes.items():
@@ -165,7 +176,7 @@ class AxisTable:
 
     def has_halo(self, axis: str) -> bool:
         """Whether tensors along the axis may lie in state H."""
-        return axis == NODE
+        return is_node_axis(axis)
 
     def depends_on_data(self, dim: Dim) -> bool:
         """Whether the rows are known only when the program runs: a ``select`` axis is involved."""
