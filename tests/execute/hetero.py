@@ -34,7 +34,12 @@ SIZES = (
     {"author": 37, "paper": 50, "venue": 11},
     {"author": 28, "paper": 53, "venue": 15},
 )
-EDGES = ((101, 93, 77, 59, 61), (118, 105, 86, 68, 66), (127, 92, 79, 64, 67), (109, 97, 83, 71, 55))
+EDGES = (
+    (101, 93, 77, 59, 61),
+    (118, 105, 86, 68, 66),
+    (127, 92, 79, 64, 67),
+    (109, 97, 83, 71, 55),
+)
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,10 @@ def shards_of(tensors: dict[str, Tensor], parts: int) -> tuple[Shard, ...]:
         node_axis(kind): generator.choice(parts, len(tensors[f"{kind}.x"]), p=shares)
         for kind in WIDTHS
     }
-    edges = {axis: tensors[f"{key(r)}.edge_index"].numpy() for r, axis in zip(RELATIONS, ENDS, strict=True)}
+    edges = {
+        axis: tensors[f"{key(r)}.edge_index"].numpy()
+        for r, axis in zip(RELATIONS, ENDS, strict=True)
+    }
     hosted = edges[edge_axis("venue__hosts__paper")][1]
     owner["node[paper]"][hosted] %= max(parts - 1, 1)
     shards = build_shards(owner, edges, {}, relations=ENDS, parts=parts)
