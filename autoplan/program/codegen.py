@@ -8,6 +8,7 @@ from __future__ import annotations
 import keyword
 import linecache
 import math
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from autoplan.errors import GuardError
 from autoplan.program.ir import (
+    GRAPH,
     ConstantStep,
     Expression,
     GuardStep,
@@ -239,7 +241,11 @@ def guard_message(step: GuardStep) -> str:
     expected = step.expected
     if isinstance(expected, Tensor):
         expected = f"one particular tensor of shape {tuple(expected.shape)}"
-    return f"{step.where}: {step.test} was {expected} when recorded, and is not on this input"
+    test = str(step.test)
+    if step.where.startswith(GRAPH):
+        # which attribute it is has been said
+        test = re.sub(r"\bv\d+\.", "", test)
+    return f"{step.where}: {test} was {expected} when recorded, and is not on this input"
 
 
 def _failure(program: Program) -> Callable[[int], NoReturn]:

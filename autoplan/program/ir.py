@@ -17,6 +17,11 @@ import torch
 
 from autoplan.program.modes import Modes
 
+# where guards stand that say what an input must look like, until an attribute of the graph is known for it
+INPUT = "input"
+# how such a place begins then
+GRAPH = "graph."
+
 _NAME = re.compile(r"\b[vsnzia]\d+(?:_\d+)?\b")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from autoplan.program.ir import (
+    INPUT,
     ConstantStep,
     Expression,
     GuardStep,
@@ -111,20 +112,20 @@ class _Merge:
     def _input(self, name: str) -> None:
         """What an input must look like, whatever its sizes."""
         tensor = self._first.values.tensors[name]
-        self._guard(f"{name}.dtype", tensor.dtype, "input")
-        self._guard(f"{name}.layout", tensor.layout, "input")
-        self._guard(f"{name}.ndim", tensor.ndim, "input")
+        self._guard(f"{name}.dtype", tensor.dtype, INPUT)
+        self._guard(f"{name}.layout", tensor.layout, INPUT)
+        self._guard(f"{name}.ndim", tensor.ndim, INPUT)
         if tensor.layout == torch.strided:
-            self._guard(f"{name}.is_contiguous()", tensor.is_contiguous(), "input")
+            self._guard(f"{name}.is_contiguous()", tensor.is_contiguous(), INPUT)
         elif tensor.layout == torch.sparse_coo:
-            self._guard(f"{name}.is_coalesced()", tensor.is_coalesced(), "input")
+            self._guard(f"{name}.is_coalesced()", tensor.is_coalesced(), INPUT)
         if len({len(run.values.shapes[name]) for run in self._runs}) > 1:
             raise RefusalError(f"the samples differ in the number of dimensions of {name}")
         for dim, column in self._sizes(name):
             if len(set(column)) == 1:
-                self._guard(f"{name}.size({dim})", column[0], "input")
+                self._guard(f"{name}.size({dim})", column[0], INPUT)
                 continue
-            self._guard(f"{name}.size({dim}) > 1", min(column) > 1, "input")
+            self._guard(f"{name}.size({dim}) > 1", min(column) > 1, INPUT)
             for modulus in (2, 3):
                 if len({size % modulus for size in column}) == 1:
                     raise SharedResidueError(

@@ -255,9 +255,15 @@ def _node_table(step: StepModule, schema: GraphSchema) -> str:
 
 
 def _check_loss(value: Any) -> None:
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        found = describe(value) if isinstance(value, Tensor) else type(value).__name__
-        raise TraceError(f"the loss is {found}; it must be one number: use .mean() or .sum()")
+    if not isinstance(value, Tensor):
+        raise TraceError(
+            f"the loss is a {type(value).__name__}, which has no gradient; return a tensor of one element, "
+            "made of the model's output without .item() or float()"
+        )
+    if value.numel() != 1:
+        raise TraceError(
+            f"the loss is {describe(value)}; it must be one number: use .mean() or .sum()"
+        )
 
 
 def _check_metrics(values: Mapping[str, Any]) -> None:

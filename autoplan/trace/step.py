@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from autoplan.program.exclusive import EXCLUSIVE
-from autoplan.program.ir import Program
+from autoplan.program.ir import GRAPH, INPUT, GuardStep, Program
 from autoplan.trace.copies import random_state_kept
 from autoplan.trace.core import generalise_module
 from autoplan.trace.loss import LossFunction
@@ -112,8 +112,9 @@ def trace_step(
             dtype=dtype,
         )
         traced = generalise_module(step.module, [sample.tensors for sample in step.samples])
+    program = traced.program
     return TracedStep(
-        program=traced.program,
+        program=None if program is None else _told_of_attributes(program, step.schema),
         reason=traced.reason,
         recording=traced.recording,
         schema=step.schema,
@@ -126,3 +127,14 @@ def trace_step(
         lazy=step.lazy,
         module=step.module,
     )
+
+
+def _told_of_attributes(program: Program, schema: GraphSchema) -> Program:
+    """The program whose guards on inputs say which attribute of the graph they read: ``v6.size(1) > 1`` tells a user nothing."""
+    steps = list(program.steps)
+    for index, step in enumerate(steps):
+        if isinstance(step, GuardStep) and step.where == INPUT:
+            read = step.test.text.partition(".")[0]
+            place = f"{GRAPH}{schema.names[program.inputs.index(read)]}"
+            steps[index] = replace(step, where=place)
+    return replace(program, steps=tuple(steps))

@@ -16,6 +16,8 @@ SIZES = (FEATURES, 16, 2, CLASSES)
 def test_loss_must_be_one_number():
     with pytest.raises(TraceError, match=r"the loss is float32 \[84\]; it must be one number"):
         prepare_step(GCN(*SIZES), node_graph(), lambda out, g: out.sum(dim=1))
+    with pytest.raises(TraceError, match=r"the loss is a float, which has no gradient"):
+        prepare_step(GCN(*SIZES), node_graph(), lambda out, g: 3.0)
 
 
 def test_half_precision_features_name_layer_and_dtypes():
