@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import nn
 from torch.utils.data import Dataset
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from autoplan.cluster import parse_cluster, restored_cluster
 from autoplan.device import Cluster
@@ -37,7 +37,7 @@ from autoplan.trace.step import Metrics
 if TYPE_CHECKING:
     import networkx as nx
 
-Graphs: TypeAlias = Data | Sequence[Data] | Dataset[Data]
+Graphs: TypeAlias = Data | HeteroData | Sequence[Data] | Dataset[Data]
 """One graph (a PyG ``Batch`` is one as well), or many."""
 
 __all__ = [

@@ -226,8 +226,20 @@ class DeviceUse:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeRows:
+    """Nodes of one type (``axis``: ``node[paper]``) that each part owns, and the halo rows that it reads."""
+
+    axis: str
+    owned: tuple[int, ...]
+    halo: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionUse:
-    """How the graph is cut: enough to make the same partition again."""
+    """How the graph is cut: enough to make the same partition again.
+
+    ``types``: of a graph of several node types, the rows of each; left out of the document where there is one type.
+    """
 
     method: str
     parts: int
@@ -236,6 +248,7 @@ class PartitionUse:
     owned_nodes: tuple[int, ...]
     halo_nodes: tuple[int, ...]
     owned_edges: tuple[int, ...]
+    types: tuple[TypeRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +292,10 @@ class PlanData:
         """The plan in JSON's types, fields in order, every number of its declared type (a float 3 is 3.0)."""
         from pydantic import TypeAdapter
 
-        return asdict(TypeAdapter(PlanData).validate_python(asdict(self)))
+        document = asdict(TypeAdapter(PlanData).validate_python(asdict(self)))
+        if self.partition is not None and not self.partition.types:
+            del document["partition"]["types"]
+        return document
 
     def to_json(self) -> str:
         """The plan's document: equal plans give equal bytes. Raises ValueError for a number that is not finite."""

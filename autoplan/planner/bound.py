@@ -9,7 +9,6 @@ from itertools import zip_longest
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
@@ -47,6 +46,7 @@ from autoplan.plugins import registry
 from autoplan.presence import require_present
 from autoplan.search import SearchOptions
 from autoplan.search.fingerprint import model_fingerprint
+from autoplan.trace.scope import AnyGraph
 from autoplan.trace.step import Metrics
 
 
@@ -263,7 +263,7 @@ def bind_plan(
 
 
 def cut_for(
-    graph: Data, workload: Workload, arrangement: Arrangement, *, seed: int
+    graph: AnyGraph, workload: Workload, arrangement: Arrangement, *, seed: int
 ) -> MeasuredGraph:
     """A graph, cut into the parts that an arrangement has."""
     if not arrangement.closed:

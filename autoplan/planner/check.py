@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, TraceError
 from autoplan.execute.difference import Difference, first_difference
@@ -22,12 +21,12 @@ from autoplan.planner.measured import (
     batch_arrays,
     edge_arrays,
     node_counts,
-    relations_of,
     shards_of,
 )
 from autoplan.planner.workload import Workload, cast, make_workload
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph
 
 _RANKS = (2, 3)
 _TOLERANCE = 1e-9
@@ -53,7 +52,7 @@ class Mismatch:
 class Checker:
     """Checks choices of strategies for one workload."""
 
-    def __init__(self, model: nn.Module, graph: Data, workload: Workload) -> None:
+    def __init__(self, model: nn.Module, graph: AnyGraph, workload: Workload) -> None:
         """Traces again in float64 when it is first needed; model and graph are the user's and are left as they are."""
         self._model, self._graph, self._workload = model, graph, workload
         self._double: Workload | None = None
@@ -140,7 +139,7 @@ class Checker:
         return self._double
 
 
-def in_double(model: nn.Module, graph: Data, workload: Workload) -> Workload:
+def in_double(model: nn.Module, graph: AnyGraph, workload: Workload) -> Workload:
     """The same step in float64.
 
     Raises:
@@ -198,7 +197,7 @@ def _owner_of(
     if not closed:
         union = NodeUnion(nodes)
         return union.split(uneven_owner(union.total, ranks))
-    batch, relations = batch_arrays(schema, tensors), relations_of(schema)
+    batch, relations = batch_arrays(schema, tensors), schema.relations
     graphs = sample.rows.get(GRAPH, 0)
     units = units_of(nodes, edge_arrays(schema, tensors), batch, graphs, relations)
     of_unit = uneven_owner(units.count, min(ranks, 2))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.cost import CostModel
 from autoplan.device import Cluster
@@ -21,6 +20,7 @@ from autoplan.planner.check import Checker, Mismatch
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import Workload, model_tensors
 from autoplan.search import Candidate, SearchOptions, SearchResult, solve, without
+from autoplan.trace.scope import AnyGraph
 
 _ROUNDS = 8
 """How often the search may be sent back; each round denies at least one strategy."""
@@ -41,7 +41,7 @@ class Choice:
 
 def choose(
     model: nn.Module,
-    graph: Data,
+    graph: AnyGraph,
     workload: Workload,
     measured: MeasuredGraph,
     cluster: Cluster,

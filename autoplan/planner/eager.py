@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, ExecutionError, PlanError
 from autoplan.execute.audit import peak_memory, storage_bytes
@@ -28,10 +27,11 @@ from autoplan.program.torch_internals import tree_flatten, tree_unflatten
 from autoplan.trace.copies import size_lazy
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.remedies import first_line, remedy
+from autoplan.trace.scope import AnyGraph
 from autoplan.trace.step_module import own_values
 
 
-def eager_step(workload: Workload, graph: Data, *, seed: int) -> StepOutcome:
+def eager_step(workload: Workload, graph: AnyGraph, *, seed: int) -> StepOutcome:
     """One step on a graph without an update, as plain PyTorch runs it. Random draws are torch's own, from the seed."""
     traced = workload.traced
     with (
@@ -130,7 +130,7 @@ def eager_train(
     return combine([result], None)
 
 
-def _update(workload: Workload, graph: Data, updates: torch.optim.Optimizer) -> torch.Tensor:
+def _update(workload: Workload, graph: AnyGraph, updates: torch.optim.Optimizer) -> torch.Tensor:
     loss, _, _ = _run(workload, graph)
     assert loss is not None
     loss.backward()  # type: ignore[no-untyped-call]
@@ -138,7 +138,7 @@ def _update(workload: Workload, graph: Data, updates: torch.optim.Optimizer) -> 
     return loss.detach()
 
 
-def _evaluate(module: nn.Module, evaluation: Workload | None, graph: Data) -> dict[str, float]:
+def _evaluate(module: nn.Module, evaluation: Workload | None, graph: AnyGraph) -> dict[str, float]:
     if evaluation is None:
         return {}
     own = evaluation.traced.module.get_submodule("model")
@@ -148,7 +148,7 @@ def _evaluate(module: nn.Module, evaluation: Workload | None, graph: Data) -> di
     return {name: float(value) for name, value in metrics.items()}
 
 
-def _run(workload: Workload, graph: Data) -> tuple[torch.Tensor | None, Any, dict[str, Any]]:
+def _run(workload: Workload, graph: AnyGraph) -> tuple[torch.Tensor | None, Any, dict[str, Any]]:
     """Loss, outputs and metrics of the step's module on a graph."""
     traced = workload.traced
     tensors = traced.schema.tensors(graph)

@@ -12,7 +12,7 @@ from autoplan.device import Cluster
 from autoplan.plan import PLAN_VERSION, BatchUse, Fingerprints, PlanData
 from autoplan.planner.check import Mismatch
 from autoplan.planner.choose import choose
-from autoplan.planner.measured import MeasuredGraph, node_counts
+from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.steps import measure, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_tensors
@@ -159,7 +159,7 @@ def numbers_of_parts(
     # what a step takes of many graphs is shared out in whole graphs
     units = source.batch_size
     if not source.streamed:
-        units = sum(node_counts(workload.traced.schema.rows).values())
+        units = workload.traced.schema.nodes
     fewer = range(max(2, devices - _FEWER), devices)
     return tuple(count for count in (1, *fewer, devices) if count <= max(units, 1))
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from autoplan.execute.inputs import shard_inputs
 from autoplan.execute.job import RankData
@@ -23,6 +22,7 @@ from autoplan.partition.ownership import IntArray
 from autoplan.program.rank_program import RankInput
 from autoplan.search.fingerprint import digest, graph_fingerprint
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph
 
 ClosedParts = Iterable[int] | Callable[[int], Iterable[int]]
 """Numbers of parts along whole units, or what tells them of the number of units."""
@@ -48,7 +48,7 @@ class MeasuredGraph:
     @classmethod
     def of(
         cls,
-        graph: Data,
+        graph: AnyGraph,
         schema: GraphSchema,
         parts: Iterable[int],
         *,
@@ -67,7 +67,7 @@ class MeasuredGraph:
         """
         tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
         edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
-        relations, graphs = relations_of(schema), graph_count(schema)
+        relations, graphs = schema.relations, graph_count(schema)
         nodes = node_counts(schema.rows)
         owned = {1: {axis: np.zeros(count, dtype=np.int64) for axis, count in nodes.items()}}
         partitions = {}
@@ -180,7 +180,7 @@ def shards_of(
         rows: of every axis, where it is another graph of the schema than the one it was made of (a sample).
     """
     edges, listed = edge_arrays(schema, tensors), list_arrays(schema, tensors)
-    relations = relations_of(schema)
+    relations = schema.relations
     if not isinstance(owner, ClosedOwner):
         graphs = (schema.rows if rows is None else rows).get(GRAPH, 0)
         return build_shards(
@@ -205,15 +205,6 @@ def shards_of(
 def node_counts(rows: Mapping[str, int]) -> dict[str, int]:
     """By node axis, the number of nodes."""
     return {axis: count for axis, count in rows.items() if is_node_axis(axis)}
-
-
-def relations_of(schema: GraphSchema) -> dict[str, tuple[str, str]]:
-    """By edge axis, the node axes of its sources and its destinations."""
-    return {
-        str(spec.dims[1]): (spec.index.axes[0], spec.index.axes[1])
-        for spec in schema.attributes
-        if spec.index is not None and spec.index.ends == ("src", "dst")
-    }
 
 
 def graph_count(schema: GraphSchema) -> int:

@@ -13,7 +13,7 @@ from autoplan.plan import PlanData, Strategy
 from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.bound import check_attributes, check_program
 from autoplan.planner.make import assemble_plan, closed_numbers, numbers_of_parts
-from autoplan.planner.measured import MeasuredGraph, node_counts
+from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import batch_size_of, source_of
 from autoplan.planner.steps import measure, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_tensors
@@ -45,7 +45,7 @@ def rebind_plan(
     shared, units = (
         ("graphs", source.batch_size)
         if source.streamed
-        else ("nodes", sum(node_counts(workload.traced.schema.rows).values()))
+        else ("nodes", workload.traced.schema.nodes)
     )
     if data.pipeline is None and len(ranks) > units:
         raise InfeasibleError(

@@ -18,6 +18,7 @@ from autoplan.plan import BatchUse
 from autoplan.planner.arguments import whole_number
 from autoplan.planner.collate import collate, put_together
 from autoplan.planner.workload import StepRequest
+from autoplan.trace.scope import AnyGraph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +35,8 @@ class Source:
         kind: class of the graphs of a list.
     """
 
-    whole: Data
-    typical: Data
+    whole: AnyGraph
+    typical: AnyGraph
     collection: GraphCollection | None = None
     batch_size: int = 1
     hints: Mapping[str, str] | None = None
@@ -65,7 +66,7 @@ class Source:
         assert self.collection is not None
         return BatchOrder(len(self.collection), self.batch_size, seed)
 
-    def graph(self, step: int, seed: int) -> Data:
+    def graph(self, step: int, seed: int) -> AnyGraph:
         """The graph of a step (from 0, counted over all epochs)."""
         if self.collection is None or not self.streamed:
             return self.whole
@@ -78,7 +79,7 @@ def source_of(
     """What the user gave, checked.
 
     Args:
-        graph: a `Data`, a PyG `Batch`, or a sequence or data set of `Data`.
+        graph: a `Data`, a `HeteroData`, a PyG `Batch`, or a sequence or data set of `Data`.
         batch_size: graphs in a step, None for all; of many graphs only. More than there are mean all.
         inputs: what the user says of attributes.
 
@@ -87,11 +88,7 @@ def source_of(
         PlanError: a batch size that is no whole number of at least 1, or one for a single graph.
     """
     size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
-    if isinstance(graph, HeteroData) or (isinstance(graph, Data) and size is None):
-        if not isinstance(graph, Data):
-            raise TraceError(
-                "the graph is a HeteroData; graphs with several types are not planned yet: give a Data"
-            )
+    if isinstance(graph, Data | HeteroData) and size is None:
         return Source(graph, graph)
     graphs = _graphs(graph)
     collection, hints = collate(graphs, inputs)
@@ -127,9 +124,9 @@ def _graphs(graph: object) -> list[Data]:
             raise TraceError(
                 "this Batch cannot be taken apart, as it was not made by Batch.from_data_list; give the list of graphs"
             ) from error
-    if isinstance(graph, Data):
+    if isinstance(graph, Data | HeteroData):
         raise PlanError(
-            "batch_size is for many graphs, but one Data was given, which every step takes whole; leave batch_size out, "
+            f"batch_size is for many graphs, but one {type(graph).__name__} was given, which every step takes whole; leave batch_size out, "
             "or give a list of graphs"
         )
     if (

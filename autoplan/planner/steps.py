@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 from torch import nn
-from torch_geometric.data import Data
 
 from autoplan.device import Cluster
 from autoplan.errors import AutoplanError, GuardError, TraceError
@@ -36,6 +35,7 @@ from autoplan.program.ir import Expression, GuardStep
 from autoplan.states import transitions
 from autoplan.trace.remedies import first_line
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph
 from autoplan.trace.validation import validate
 
 
@@ -161,7 +161,7 @@ def check_sizes(workload: Workload, source: Source, *, seed: int, steps: int) ->
 
 
 def measure(
-    graph: Data,
+    graph: AnyGraph,
     workload: Workload,
     parts: Iterable[int],
     *,
@@ -179,7 +179,7 @@ def measure(
     return measured
 
 
-def _rows(graph: Data, workload: Workload) -> Mapping[str, int]:
+def _rows(graph: AnyGraph, workload: Workload) -> Mapping[str, int]:
     return GraphSchema.of(graph, workload.request.inputs).rows
 
 

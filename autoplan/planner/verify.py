@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch_geometric.data import Data
 
 from autoplan.execute.lockstep import StepResult
 from autoplan.planner.arrangement import RankGroup
@@ -18,6 +17,7 @@ from autoplan.planner.check import state_of
 from autoplan.planner.eager import eager_step
 from autoplan.planner.equality import gradient_error, mapping_error, values_error
 from autoplan.planner.workload import Workload
+from autoplan.trace.scope import AnyGraph
 from autoplan.trace.step_module import user_name
 from autoplan.trace.validation import validate
 
@@ -105,7 +105,7 @@ def compare(
     )
 
 
-def compare_eager(workload: Workload, graph: Data, *, seed: int) -> Verification:
+def compare_eager(workload: Workload, graph: AnyGraph, *, seed: int) -> Verification:
     """For plans that plain PyTorch runs: two runs from one seed must agree in outputs and gradients."""
     first = eager_step(workload, graph, seed=seed)
     again = eager_step(workload, graph, seed=seed)

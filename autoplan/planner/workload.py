@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch_geometric.data import Data
 
 from autoplan.errors import AutoplanError, GuardError, TraceError
 from autoplan.opgraph import OpGraph
@@ -21,6 +20,7 @@ from autoplan.trace.build import build_opgraph
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.remedies import first_line, remedy
 from autoplan.trace.schema import GraphSchema
+from autoplan.trace.scope import AnyGraph
 from autoplan.trace.step import Metrics, TracedStep, trace_step
 from autoplan.trace.step_module import MODEL, user_name
 from autoplan.trace.validation import validate
@@ -67,7 +67,7 @@ class Workload:
 
 
 def make_workload(
-    model: nn.Module, graph: Data, request: StepRequest, *, dtype: torch.dtype | None = None
+    model: nn.Module, graph: AnyGraph, request: StepRequest, *, dtype: torch.dtype | None = None
 ) -> Workload:
     """Traces a step and describes it as an operator graph.
 
@@ -107,7 +107,7 @@ def make_workload(
     return Workload(traced, replace(opgraph, ops=ops), request)
 
 
-def check_on_graph(workload: Workload, graph: Data) -> Workload:
+def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
     """The workload, held to the graph itself: where a decision recorded from the samples comes out differently, concrete.
 
     Checked are decisions on sizes, dtypes and layouts, and, where one pass is small, everything: outputs and gradients of

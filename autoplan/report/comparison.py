@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
+from autoplan.opgraph import type_of_axis
 from autoplan.plan import MemorySheet, PlanData
 from autoplan.report.parts import states_by_module
 from autoplan.report.stages import layers
@@ -162,6 +163,10 @@ def _partition(plan: PlanData) -> Iterator[Fact]:
     yield Fact("partition", "most nodes owned", max(cut.owned_nodes, default=0))
     yield Fact("partition", "most halo nodes", max(cut.halo_nodes, default=0))
     yield Fact("partition", "most edges owned", max(cut.owned_edges, default=0))
+    for of in cut.types:
+        kind = type_of_axis(of.axis) or of.axis
+        yield Fact("partition", f"most nodes of {kind} owned", max(of.owned, default=0))
+        yield Fact("partition", f"most halo nodes of {kind}", max(of.halo, default=0))
 
 
 def _stages(plan: PlanData) -> Iterator[Fact]:

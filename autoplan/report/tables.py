@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoplan.opgraph import type_of_axis
 from autoplan.plan import (
     Alternative,
     MemorySheet,
@@ -180,6 +181,11 @@ def partition(use: PartitionUse) -> RenderableType:
     rows = [("nodes owned", use.owned_nodes), ("edges owned", use.owned_edges)]
     if not closed:
         rows.append(("halo nodes", use.halo_nodes))
+    for of in use.types:
+        kind = type_of_axis(of.axis) or of.axis
+        rows.append((f"  {kind} owned", of.owned))
+        if not closed:
+            rows.append((f"  {kind} halo", of.halo))
     for name, values in rows:
         table.add_row(name, *_by_rank(values, lambda value: f"{value:,.0f}"))
     return Group(Text(summary), table)

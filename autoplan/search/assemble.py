@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoplan.device import Cluster
-from autoplan.graphstats import GraphStats
-from autoplan.opgraph import OpGraph
+from autoplan.graphstats import GraphStats, PartitionStats
+from autoplan.opgraph import OpGraph, is_node_axis
 from autoplan.plan import (
     Alternative,
     DeviceUse,
@@ -14,6 +14,7 @@ from autoplan.plan import (
     PartitionUse,
     PipelineUse,
     StagePlan,
+    TypeRows,
 )
 from autoplan.search.result import Candidate, SearchResult, StagePart
 from autoplan.stages import unknown_axes
@@ -163,4 +164,21 @@ def partition_use(candidate: Candidate, stats: GraphStats) -> PartitionUse | Non
         owned_nodes=tuple(shard.nodes for shard in partition.shards),
         halo_nodes=tuple(shard.halo for shard in partition.shards),
         owned_edges=tuple(shard.edges for shard in partition.shards),
+        types=_type_rows(partition),
+    )
+
+
+def _type_rows(partition: PartitionStats) -> tuple[TypeRows, ...]:
+    """Rows of every node type; nothing where there is one."""
+    shards = partition.shards
+    axes = [axis for axis in shards[0].owned_rows if is_node_axis(axis)]
+    if len(axes) < 2:
+        return ()
+    return tuple(
+        TypeRows(
+            axis,
+            tuple(shard.owned_rows[axis] for shard in shards),
+            tuple(shard.halo_rows.get(axis, 0) for shard in shards),
+        )
+        for axis in axes
     )
