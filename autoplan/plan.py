@@ -41,7 +41,9 @@ class Prediction:
         communication_bytes: payload handed to collectives in one training step, per device in rank order: what a rank
             sends to others in an exchange of rows, to other stages in messages, the tensor in an all-reduce. Exact, but for
             messages with rows that a mask selects, whose number only the data decide.
-        compute_seconds, communication_seconds: what step_seconds is made of.
+        compute_seconds, communication_seconds: what step_seconds is made of, where all devices step together. With stages
+            they wait for each other: then these are of the device that computes longest, and of the one that communicates
+            longest.
     """
 
     step_seconds: Range

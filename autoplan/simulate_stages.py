@@ -168,7 +168,6 @@ def predict_pipeline(
     for entry in expected.entries:
         compute[entry.rank] += entry.seconds - entry.communication
         communication[entry.rank] += entry.communication
-    busiest = max(range(len(sheets)), key=lambda rank: (compute[rank] + communication[rank], -rank))
     small, large = MEMORY_RANGE
     prediction = Prediction(
         step_seconds=Range(
@@ -178,7 +177,7 @@ def predict_pipeline(
         ),
         peak_bytes=tuple(Range(s.peak, s.peak * small, s.peak * large) for s in sheets),
         communication_bytes=tuple(payload),
-        compute_seconds=compute[busiest],
-        communication_seconds=communication[busiest],
+        compute_seconds=max(compute),
+        communication_seconds=max(communication),
     )
     return prediction, expected

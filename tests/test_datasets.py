@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from threadpoolctl import threadpool_limits
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN
 
@@ -57,6 +59,16 @@ def test_digits_are_repeatable_from_a_seed():
     assert all(torch.equal(graph[name], same[name]) for name in ("x", "edge_index", "train_mask"))
     assert not torch.equal(graph.train_mask, other.train_mask)
     assert graph.num_edges < 1797 * 6
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_digits_have_the_same_edges_on_every_machine(threads):
+    # The README's figures are of this graph; ties between equally near images must not follow the number of threads.
+    with threadpool_limits(threads):
+        edges = datasets.digits().edge_index
+    assert edges.shape == (2, 19858)
+    digest = hashlib.sha256(edges.numpy().astype("<i8").tobytes()).hexdigest()
+    assert digest.startswith("c6e791d3d497a739")
 
 
 def test_digits_can_be_learned():

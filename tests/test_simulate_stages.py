@@ -122,17 +122,19 @@ def test_forward_only_runs_no_backward():
     assert {entry.kind for entry in run.entries} == {"forward"}
 
 
-def test_the_prediction_has_its_range_and_what_the_busiest_rank_does():
-    given = costs(2, 2)
+def test_the_prediction_has_its_range_and_what_the_busiest_ranks_do():
+    messages = np.full((3, 1, 2), 0.25)
+    given = costs(2, 2, arrivals=(Arrival(0, 1, messages, messages, True),))
     given.forward[1] *= 0.5
     given.forward[2] *= 4
-    given.forward[:, 1] *= 2
+    given.forward[:, 0] *= 2
     prediction, run = predict_pipeline(given, (SHEET, SHEET), (7, 9))
     assert (
         prediction.step_seconds.low < prediction.step_seconds.value < prediction.step_seconds.high
     )
     assert prediction.step_seconds.value == run.seconds
+    # the first stage computes longest and never waits for a message; the second communicates
     assert prediction.compute_seconds == pytest.approx(2 * (2 + 2))
-    assert prediction.communication_seconds == 0
+    assert prediction.communication_seconds == pytest.approx(4 * 0.25)
     assert prediction.communication_bytes == (7, 9)
     assert len(prediction.peak_bytes) == 2

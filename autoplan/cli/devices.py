@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def devices(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A profile's name or alias: all its figures."),
+        typer.Argument(metavar="NAME", help="A profile's name or alias: all its figures."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

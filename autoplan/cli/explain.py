@@ -10,8 +10,21 @@ import typer
 from autoplan.cli import options
 from autoplan.cli.output import clean_stdout, result
 
+PLANNING = (
+    "devices",
+    "strategy",
+    "objective",
+    "optimizer",
+    "batch_size",
+    "micro_batches",
+    "schedule",
+    "exact",
+)
+"""Options that make a plan, and say nothing of a saved one."""
+
 
 def explain(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -30,11 +43,12 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain a plan: the answer, why, its price, memory, communication and states."""
-    from autoplan.cli.planning import make_plan, read_plan
+    from autoplan.cli.planning import make_plan, read_plan, saved_plan_alone
     from autoplan.report import text
 
     with clean_stdout():
         if target.endswith(".json"):
+            saved_plan_alone(context, *PLANNING, plan=target)
             data = read_plan(Path(target))
         else:
             from autoplan.cli.target import load_target

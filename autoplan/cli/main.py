@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -36,8 +37,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _help(command: Callable[..., None]) -> str:
+    """A command's docstring with each paragraph on a line of its own: typer keeps the breaks of a source line."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 for command in (plan, explain, show, diff, rebind, run, verify, demo, devices, plugins):
-    app.command()(interruptible(command))
+    app.command(help=_help(command))(interruptible(command))
 
 
 def _print_version(asked: bool) -> None:

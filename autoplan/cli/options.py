@@ -17,12 +17,16 @@ TargetArgument = Annotated[
 Devices = Annotated[
     str,
     typer.Option(
-        help="The devices: 2xcpu (two worker processes), 4xcuda, 8xa100_sxm4_80gb; joined by +."
+        help="The devices: 2xcpu (two worker processes), 4xcuda, 8xa100_sxm4_80gb; several kinds joined by +. "
+        "`autoplan devices` lists the names."
     ),
 ]
 Strategy = Annotated[
     Literal["auto", "single", "data", "model", "model:stages", "pipeline", "hybrid"],
-    typer.Option(help="Force a strategy; auto takes the best by price. model:stages is model."),
+    typer.Option(
+        metavar="NAME",
+        help="Force one: single, data, model (or model:stages, the same), pipeline or hybrid; auto takes the best by price.",
+    ),
 ]
 Objective = Annotated[
     Literal["time", "memory"],

@@ -101,14 +101,14 @@ def given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def saved_plan_alone(context: typer.Context, *options: str) -> None:
-    """Raises InputError for an option given beside ``--plan`` that the saved plan already decides."""
+def saved_plan_alone(context: typer.Context, *options: str, plan: str = "--plan") -> None:
+    """Raises InputError for an option given beside a saved plan (``plan``, as the user wrote it) that the plan decides."""
     for option in options:
         if given(context, option):
             name = option.replace("_", "-")
             raise InputError(
-                f"--plan and --{name} exclude each other: a saved plan has its {name}; "
-                f"leave out --{name}, or --plan to plan again"
+                f"{plan} and --{name} exclude each other: a saved plan has its {name}; "
+                f"leave out --{name}, or plan again without {plan}"
             )
 
 

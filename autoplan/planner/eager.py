@@ -103,7 +103,7 @@ def eager_train(
                 else:
                     loss = _update(training, graph, updates)
                 seconds.append(time.perf_counter() - started)
-            losses.append(float(loss))
+            losses.append(loss)
             epoch, within = divmod(step + 1, per_epoch)
             if within:
                 continue
@@ -130,12 +130,13 @@ def eager_train(
     return combine([result], None)
 
 
-def _update(workload: Workload, graph: AnyGraph, updates: torch.optim.Optimizer) -> torch.Tensor:
+def _update(workload: Workload, graph: AnyGraph, updates: torch.optim.Optimizer) -> float:
+    """One step; returns its loss. No tensor stays: torch's profiler warns on stderr of memory that is older than itself."""
     loss, _, _ = _run(workload, graph)
     assert loss is not None
     loss.backward()  # type: ignore[no-untyped-call]
     updates.step()
-    return loss.detach()
+    return float(loss.detach())
 
 
 def _evaluate(module: nn.Module, evaluation: Workload | None, graph: AnyGraph) -> dict[str, float]:

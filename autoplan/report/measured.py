@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autoplan.plan import PlanData, Prediction
 from autoplan.report.tables import RANKS_SHOWN, plain_table
-from autoplan.report.units import seconds, seconds_range, size, size_range
+from autoplan.report.units import percent, seconds, seconds_range, size, size_range
 
 
 def predicted_and_measured(
@@ -67,8 +67,13 @@ def _verdict(measured: float, low: float, high: float) -> str:
     if low <= measured <= high:
         return "within the range"
     if measured < low:
-        return f"{low / measured:.1f} times below the range" if measured else "below the range"
-    return f"{measured / high:.1f} times above the range" if high else "above the range"
+        return f"{_factor(low / measured)} below the range" if measured else "below the range"
+    return f"{_factor(measured / high)} above the range" if high else "above the range"
+
+
+def _factor(ratio: float) -> str:
+    """A ratio above one: ``4 %``, or from a half on ``2.5 times``."""
+    return f"{ratio:.1f} times" if ratio >= 1.5 else percent(ratio - 1)
 
 
 @dataclass(frozen=True, slots=True)

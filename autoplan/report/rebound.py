@@ -46,13 +46,24 @@ def _verdict(now: PlanData) -> str:
     ]
     room = f" of {size(min(capacities))}" if capacities else ""
     fits = f"it fits: {size(fullest)}{room} at the peak of the fullest device"
-    priced = [a for a in now.alternatives if a.step_seconds is not None and not a.chosen]
-    rival = min(priced, key=lambda a: a.step_seconds or 0.0, default=None)
-    mine = now.predicted.step_seconds.value
-    if rival is None or rival.step_seconds is None or rival.step_seconds >= mine:
-        return f"{fits}; no other candidate is faster"
-    saved = percent((mine - rival.step_seconds) / mine)
-    return (
-        f"{fits}; {rival.name} would now save {saved} of a step ({seconds(rival.step_seconds)}): "
-        "autoplan.optimize plans again"
+    of_memory = now.objective == "memory"
+    prices = {
+        rival.name: price
+        for rival in now.alternatives
+        if (price := rival.peak_bytes if of_memory else rival.step_seconds) is not None
+        and not rival.chosen
+        and (of_memory or rival.strategy != "model")
+    }
+    mine = fullest if of_memory else now.predicted.step_seconds.value
+    name = min(prices, key=lambda each: prices[each], default=None)
+    if name is None or prices[name] >= mine:
+        return f"{fits}; no other candidate {'needs less' if of_memory else 'is faster'}"
+    shown = size if of_memory else seconds
+    what = "the peak" if of_memory else "a step"
+    saved = (
+        f"{name} would now save {percent(1 - prices[name] / mine)} of {what} "
+        f"({shown(prices[name])} against {shown(mine)})"
     )
+    if now.forced:
+        return f'{fits}; kept as strategy="{now.strategy}" was asked for, though {saved}'
+    return f"{fits}; {saved}: plan again to take it"

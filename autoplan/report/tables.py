@@ -191,6 +191,16 @@ def partition(use: PartitionUse) -> RenderableType:
     return Group(Text(summary), table)
 
 
+LEGEND = {
+    "O": "owned rows",
+    "H": "owned and halo rows",
+    "R": "everything",
+    "S": "partial sums",
+    "counted": "owned rows, with the count of all rows",
+}
+"""What the names of strategies say."""
+
+
 def states(plan: PlanData) -> RenderableType:
     """In which state each module's ops run."""
     tables: list[RenderableType] = []
@@ -211,7 +221,11 @@ def states(plan: PlanData) -> RenderableType:
             shown = ", ".join(f"{name} {number}" for name, number in strategies.most_common())
             table.add_row(path, str(strategies.total()), shown)
         if len(plan.stages) > 1:
-            tables.append(Text(f"stage {position}, ranks {', '.join(map(str, stage.devices))}"))
+            ranks = "rank" if len(stage.devices) == 1 else "ranks"
+            tables.append(Text(f"stage {position}, {ranks} {', '.join(map(str, stage.devices))}"))
         tables.append(table)
-    tables.append(Text("O: owned rows; H: owned and halo rows; R: everything; S: partial sums"))
+    used = {choice.strategy for stage in plan.stages for choice in stage.choices}
+    tables.append(
+        Text("; ".join(f"{name}: {what}" for name, what in LEGEND.items() if name in used))
+    )
     return Group(*tables)

@@ -87,10 +87,6 @@ def _lines(*lines: str) -> Group:
 def headline(plan: PlanData) -> str:
     """Strategy, devices, exactness and how sure the search is, in one sentence."""
     exact = "exact" if plan.exact else "not exact"
-    used = len(plan.devices)
-    given = max([used, *(alternative.devices for alternative in plan.alternatives)])
-    devices = count(used, "device") if used == given else f"{used} of {count(given, 'device')}"
-    where = f"{devices} ({plan.devices_text})"
     # what is cut into stages has no bound on all its cuts
     unproven = any(
         a.step_seconds is not None and a.lower_bound_seconds is None for a in plan.alternatives
@@ -102,7 +98,28 @@ def headline(plan: PlanData) -> str:
         "feasible": f"at most {percent(plan.gap)} from {best}",
         "heuristic": "found by a heuristic, without a bound",
     }[plan.status]
-    return f"{plan.strategy} on {where}: {exact}, {sure}"
+    return f"{plan.strategy} on {_where(plan)}: {exact}, {sure}"
+
+
+def _where(plan: PlanData) -> str:
+    """``2 devices (2xcpu)``, or ``1 of 2 devices (2xcpu)``."""
+    used = len(plan.devices)
+    given = max([used, *(alternative.devices for alternative in plan.alternatives)])
+    devices = count(used, "device") if used == given else f"{used} of {count(given, 'device')}"
+    return f"{devices} ({plan.devices_text})"
+
+
+def arrangement(plan: PlanData) -> str:
+    """Strategy, devices, stages and micro-batches in one clause: what tells this plan from others of its model and graph."""
+    words = [f"{plan.strategy} on {_where(plan)}"]
+    use = plan.pipeline
+    if use is not None:
+        words.append(count(len(plan.stages), "stage"))
+        if use.replicas > 1:
+            words.append(count(use.replicas, "replica"))
+        micro = count(use.micro_batches, "micro-batch", "micro-batches")
+        words.append(f"{micro} ({use.schedule})" if use.micro_batches > 1 else micro)
+    return ", ".join(words)
 
 
 def reasons(plan: PlanData) -> list[str]:
@@ -176,15 +193,9 @@ def longer(ratio: float) -> str:
 def prediction(plan: PlanData) -> list[str]:
     """Step time with its range, what it is made of, peak memory and communication."""
     predicted = plan.predicted
-    busy = predicted.compute_seconds + predicted.communication_seconds
     lines = [f"time     {seconds_range(predicted.step_seconds)}"]
-    if busy > 0 and len(plan.devices) > 1:
-        share = predicted.communication_seconds / busy
-        dominant = "communication dominates" if share > 0.5 else "computing dominates"
-        lines.append(
-            f"         computing {seconds(predicted.compute_seconds)} ({percent(1 - share)}), "
-            f"communicating {seconds(predicted.communication_seconds)} ({percent(share)}): {dominant}"
-        )
+    if len(plan.devices) > 1:
+        lines += [f"         {line}" for line in _made_of(plan)]
     peaks = [peak.value for peak in predicted.peak_bytes]
     if peaks:
         lines.append(f"memory   {size(max(peaks))} at the peak of the fullest device")
@@ -194,6 +205,25 @@ def prediction(plan: PlanData) -> list[str]:
             f"traffic  {size(sent)} in all, {size(max(predicted.communication_bytes))} by the busiest device"
         )
     return lines
+
+
+def _made_of(plan: PlanData) -> list[str]:
+    """What a step's time is made of; with stages, of the devices that do most of each."""
+    compute = plan.predicted.compute_seconds
+    communicate = plan.predicted.communication_seconds
+    if compute + communicate == 0:
+        return []
+    dominant = "communication dominates" if communicate > compute else "computing dominates"
+    if plan.pipeline is not None:
+        return [
+            f"computing {seconds(compute)} on the device that computes longest,",
+            f"communicating {seconds(communicate)} on the one that communicates longest: {dominant}",
+        ]
+    share = communicate / (compute + communicate)
+    return [
+        f"computing {seconds(compute)} ({percent(1 - share)}), "
+        f"communicating {seconds(communicate)} ({percent(share)}): {dominant}"
+    ]
 
 
 def basis(plan: PlanData) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -78,7 +79,17 @@ class FakeApi:
     def verify(self, plan: FakePlan, model: Any, graph: Any, steps: int = 3) -> FakeVerification:
         ok = model != "wrong model"
         return FakeVerification(
-            ok=ok, loss_error=0.0, gradient_error=1e-16, worst_parameter="conv1.weight"
+            ok=ok,
+            workers=len(plan.data.devices),
+            steps=steps,
+            loss_error=0.0,
+            output_error=0.0,
+            gradient_error=1e-16 if ok else math.inf,
+            weight_error=0.0,
+            buffer_error=0.0,
+            eager_error=0.0,
+            worst_parameter="conv1.weight",
+            bound=1e-10,
         )
 
 

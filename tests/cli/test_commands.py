@@ -10,7 +10,7 @@ from autoplan.plan import PlanData
 from autoplan.report.text import explain
 from autoplan.search import SearchOptions
 from tests.cli.fresh import without_torch
-from tests.report.plans import data_plan, single_plan
+from tests.report.plans import data_plan, pipeline_plan, single_plan
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:
@@ -70,6 +70,21 @@ def test_a_saved_plan_is_explained_without_torch(api, command, file, tmp_path: P
     assert done.stdout == explain(data_plan())
 
 
+def test_options_say_nothing_of_a_saved_plan(api, command, file, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(data_plan().to_json(), encoding="utf-8")
+    for option in (("--devices", "2xcpu"), ("--micro-batches", "2"), ("--lossy",)):
+        done = command("explain", path, *option)
+        assert (done.code, done.out) == (2, "")
+        assert f"plan.json and {option[0].replace('lossy', 'exact')} exclude each other" in done.err
+
+
+def test_paragraphs_of_help_are_wrapped_as_one(command) -> None:
+    words = " ".join(command("demo", "--help").out.split())
+    assert "The many graphs are made from a seed." in words
+    assert all(len(line) <= 100 for line in command("verify", "--help").out.splitlines())
+
+
 def test_explain_plans_for_a_function(api, command, file) -> None:
     assert command("explain", file, "--strategy", "data").out == explain(data_plan())
 
@@ -105,19 +120,57 @@ def test_run_takes_a_saved_plan(api, command, file, tmp_path: Path) -> None:
     assert api.calls == []
 
 
-def test_verify_prints_one_sentence(api, command, file) -> None:
+def test_verify_says_which_plan_it_checked_and_why(api, command, file) -> None:
+    done = command("verify", file, "--strategy", "data")
+    assert done.code == 0
+    assert [line.strip() for line in done.out.splitlines()] == [
+        "Verified",
+        "data on 2 devices (2xcpu)",
+        'chosen because strategy="data" was asked for',
+        "",
+        "equal",
+    ]
+    (check,) = json.loads(command("verify", file, "--strategy", "data", "--json").out)["checks"]
+    assert (check["strategy"], check["ranks"], check["micro_batches"]) == ("data", 2, None)
+    assert check["why"] == 'chosen because strategy="data" was asked for'
+
+
+def test_verify_of_one_device_also_checks_what_spreads_the_work(api, command, file) -> None:
     done = command("verify", file)
-    assert (done.code, done.out) == (0, "equal\n")
-    assert api.calls[0]["strategy"] == "data"
+    assert [call["strategy"] for call in api.calls] == ["auto", "data"]
+    lines = [line.strip() for line in done.out.splitlines()]
+    assert "single on 1 of 2 devices (2xcpu)" in lines
+    assert "data on 2 devices (2xcpu)" in lines[lines.index("Verified as well") :]
+    document = json.loads(command("verify", file, "--json").out)
+    assert document["ok"]
+    assert [check["strategy"] for check in document["checks"]] == ["single", "data"]
+
+    api.calls.clear()
+    done = command("verify", file, "--strategy", "single")
+    assert [call["strategy"] for call in api.calls] == ["single"]
+    assert "Verified as well" not in done.out
+    assert "the comparison with plain PyTorch" in done.out
+
+
+def test_verify_of_a_saved_plan_names_its_file(api, command, file, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(pipeline_plan().to_json(), encoding="utf-8")
+    lines = [line.strip() for line in command("verify", file, "--plan", path).out.splitlines()]
+    assert lines[1] == "pipeline on 2 devices (2xcpu), 2 stages, 4 micro-batches (1f1b)"
+    assert lines[2].startswith("read from ")
 
 
 def test_a_failed_verification_exits_with_1(api, command, tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("def build():\n    return 'wrong model', None\n", encoding="utf-8")
     done = command("verify", f"{path}:build")
-    assert (done.code, done.out) == (1, "different in conv1.weight\n")
+    assert done.code == 1
+    assert "different in conv1.weight" in done.out
     done = command("verify", f"{path}:build", "--json")
-    assert (done.code, json.loads(done.out)["ok"]) == (1, False)
+    document = json.loads(done.out)
+    assert (done.code, document["ok"]) == (1, False)
+    # JSON has no infinity
+    assert document["checks"][0]["gradient_error"] is None
 
 
 @pytest.mark.parametrize(("devices", "code"), [("2xtiny", 1), ("2xabacus", 2)])

@@ -43,6 +43,7 @@ def test_each_number_stands_beside_its_prediction() -> None:
         (2e-3, "within the range"),
         (8e-3, "2.0 times above the range"),
         (1e-3, "2.0 times below the range"),
+        (4.04e-3, "1.0 % above the range"),
     ],
 )
 def test_a_measurement_is_set_against_its_range(seconds: float, verdict: str) -> None:

@@ -35,6 +35,14 @@ def test_stages_stand_side_by_side_with_what_they_have_and_send() -> None:
     assert "a device waits 25 % of the step (bubble)" in lines
 
 
+def test_computing_and_communicating_are_each_of_the_device_that_does_most() -> None:
+    said = section(explain(pipeline_plan()), "Predicted step")
+    assert said[1:3] == [
+        "computing 1.00 ms on the device that computes longest,",
+        "communicating 1.50 ms on the one that communicates longest: communication dominates",
+    ]
+
+
 def test_a_model_buys_memory_and_no_speed() -> None:
     text = explain(pipeline_plan(1, 1))
     assert "buy memory and no speed" in text
