@@ -36,6 +36,8 @@ os.dup2(output, 2)
 sys.path[:] = {path!r}
 os.environ.setdefault("GLOO_SOCKET_IFNAME", {interface!r})
 os.environ["OMP_NUM_THREADS"] = "{threads}"
+# torch's notes on how it measures would stand in the report of a worker that fails
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 from autoplan.execute.signs import announce
 announce({directory!r}, int(os.environ["RANK"]))
 from autoplan.execute.worker import main

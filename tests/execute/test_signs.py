@@ -38,6 +38,7 @@ def test_the_worker_that_got_the_signal_is_named(
     with pytest.raises(ExecutionError, match=rf"worker 1 of 3 \(rank 1\) {said}") as failed:
         run_training(made.job, made.parts, workers=3)
     assert failed.value.rank == 1
+    assert "printed" not in str(failed.value)
 
 
 def test_an_exception_of_the_callers_own_signal_handler_passes(tmp_path: Path) -> None:
