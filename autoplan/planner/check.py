@@ -126,7 +126,10 @@ class Checker:
 
     def _sample(self, double: Workload) -> tuple[GraphSample, dict[str, torch.Tensor]]:
         """A small graph and its tensors in float64."""
-        sample = draw_samples(self._graph, self._workload.traced.schema, seed=_SEED)[-1]
+        traced = self._workload.traced
+        sample = draw_samples(
+            self._graph, traced.schema, seed=_SEED, least_nodes=traced.least_nodes
+        )[-1]
         names = double.traced.schema.names
         return sample, {
             name: cast(tensor.detach(), torch.float64)

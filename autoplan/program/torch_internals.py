@@ -50,6 +50,7 @@ DISPENSABLE = frozenset(
 """Operators that torch issues for its own ends and that do nothing when their result is not used."""
 
 SLICE = torch.ops.aten.slice.Tensor
+SPLIT = torch.ops.aten.split.Tensor
 
 _DATA: Any = Tensor.data
 _REQUIRES_GRAD: Any = Tensor.requires_grad

@@ -70,6 +70,12 @@ def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def graph_name(variable: str, *, ids: bool) -> str:
+    """An attribute's name for a variable that is to be put on the graph, such that a list of nodes is taken for one."""
+    name = variable.rpartition(".")[2]
+    return name if not ids or LIST_NAME.search(name) else f"{name}_idx"
+
+
 def is_integer(tensor: Tensor) -> bool:
     """Whether its values could be positions."""
     return tensor.dtype in (torch.int64, torch.int32)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import itertools
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +20,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from autoplan.errors import TraceError
+from autoplan.trace.attributes import graph_name
+from autoplan.trace.user_code import is_library
+
+_DEPTH = 3
+"""How deep lists, dicts, tuples and plain objects are looked into."""
+
+Wanted = Callable[[object], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +43,85 @@ class Slot:
     put: Callable[[Any], None]
 
 
-def slots(function: object) -> list[Slot]:
-    """The places that a callable reads tensors, modules and graphs from, once each.
+def is_state(value: object) -> bool:
+    """Whether a step owns a copy of it: a tensor, a module or a graph."""
+    return isinstance(value, Tensor | nn.Module | Data | HeteroData)
 
-    Closures, defaults, globals, `functools.partial` keywords and attributes of a callable object are looked at, and so are
-    helper functions of the same Python module.
+
+def slots(function: object, wanted: Wanted = is_state) -> list[Slot]:
+    """The places that a callable reads tensors, modules and graphs (or whatever is wanted) from, once each.
+
+    Closures, defaults, globals, arguments of `functools.partial` and attributes of a callable object are looked at, with
+    what lies in lists, dicts, tuples and plain objects there; so are helper functions of the same Python module.
     """
     found: list[Slot] = []
-    _visit(function, getattr(function, "__module__", None), set(), found)
+    _visit(function, getattr(function, "__module__", None), set(), found, wanted)
     return found
 
 
-def _visit(value: object, home: str | None, seen: set[int], found: list[Slot]) -> None:
+def described(what: str, function: object) -> str:
+    """A loss or metric for people: ``the loss 'by_nodes' (models.py:12)``; no place where Python does not tell it.
+
+    Args:
+        what: ``the loss`` or ``metric 'f1'``; the latter's own name is enough.
+        function: the user's, or the one that autoplan chose.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    if type(function).__module__.startswith("autoplan."):
+        return what
+    name = getattr(function, "__name__", type(function).__name__)
+    called = function
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        method = "forward" if isinstance(function, nn.Module) else "__call__"
+        called = getattr(type(function), method, None)
+    plain = inspect.unwrap(called) if callable(called) else called
+    plain = getattr(plain, "__func__", plain)
+    told = what if "'" in what else f"{what} {name!r}"
+    if not isinstance(plain, types.FunctionType) or is_library(plain.__module__):
+        return told
+    code = plain.__code__
+    return f"{told} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+
+
+def _visit(
+    value: object, home: str | None, seen: set[int], found: list[Slot], wanted: Wanted
+) -> None:
     """Add the slots behind a callable; ``home`` is the Python module whose functions are entered."""
     if id(value) in seen:
         return
     seen.add(id(value))
     places: Iterator[Slot]
     if isinstance(value, functools.partial):
-        _visit(value.func, home, seen, found)
-        places = _items(value.keywords)
+        _visit(value.func, home, seen, found, wanted)
+        places = itertools.chain(_items(value.keywords), _positional(value))
     elif isinstance(value, types.MethodType):
-        _visit(value.__func__, home, seen, found)
+        _visit(value.__func__, home, seen, found, wanted)
         places = _attributes(value.__self__)
     elif isinstance(value, types.FunctionType):
         places = _of_function(value)
     elif callable(value) and not isinstance(value, type | nn.Module | types.BuiltinFunctionType):
-        _visit(inspect.getattr_static(type(value), "__call__"), home, seen, found)
+        _visit(inspect.getattr_static(type(value), "__call__"), home, seen, found, wanted)
         places = _attributes(value)
     else:
         return
     for place in places:
         content = place.get()
-        if isinstance(content, Tensor | nn.Module | Data | HeteroData):
-            found.append(place)
-        elif isinstance(content, dict | list):
-            found.extend(slot for slot in _inside(place.name, content))
-        elif isinstance(content, types.FunctionType) and content.__module__ == home:
-            _visit(content, home, seen, found)
+        found.extend(_held(place, content, wanted, _DEPTH))
+        if isinstance(content, types.FunctionType) and content.__module__ == home:
+            _visit(content, home, seen, found, wanted)
+
+
+def _held(place: Slot, content: object, wanted: Wanted, depth: int) -> Iterator[Slot]:
+    """The place itself if its content is wanted, or places inside the content."""
+    if wanted(content):
+        yield place
+        return
+    if depth == 0 or is_state(content):
+        return
+    for name, value, get, put in _inside(place, content):
+        if not isinstance(value, str | int | float | bytes | type(None)):
+            yield from _held(Slot(name, get, put), value, wanted, depth - 1)
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Slot]:
@@ -145,23 +195,65 @@ def _attributes(value: object) -> Iterator[Slot]:
         )
 
 
-def _inside(name: str, container: dict[Any, Any] | list[Any]) -> Iterator[Slot]:
-    """Tensors, modules and graphs that lie directly in a list or dict."""
-    pairs = container.items() if isinstance(container, dict) else enumerate(container)
-    for key, value in list(pairs):
-        if isinstance(value, Tensor | nn.Module | Data | HeteroData):
-            yield Slot(
-                f"{name}_{key}",
-                functools.partial(container.__getitem__, key),
-                functools.partial(container.__setitem__, key),
+def _positional(partial: functools.partial[Any]) -> Iterator[Slot]:
+    """Arguments given by position, by the name of the parameter that they are for."""
+    try:
+        names = list(inspect.signature(partial.func).parameters)
+    except (TypeError, ValueError):  # a function of C without a signature
+        names = []
+    for position in range(len(partial.args)):
+        name = names[position] if position < len(names) else f"argument {position}"
+        yield Slot(
+            name,
+            functools.partial(lambda at: partial.args[at], position),
+            functools.partial(_set_positional, partial, position),
+        )
+
+
+def _set_positional(partial: functools.partial[Any], position: int, value: Any) -> None:
+    arguments = _replaced(partial.args, position, value)
+    state = (partial.func, arguments, partial.keywords, vars(partial))
+    partial.__setstate__(state)  # type: ignore[attr-defined]
+
+
+def _replaced(values: tuple[Any, ...], position: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:position], value, *values[position + 1 :])
+
+
+_Inner = tuple[str, Any, Callable[[], Any], Callable[[Any], None]]
+
+
+def _inside(place: Slot, content: object) -> Iterator[_Inner]:
+    """Name, value, and how to read and replace each thing that lies directly in a container or a plain object."""
+    if isinstance(content, dict | list):
+        pairs = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in list(pairs):
+            yield (
+                f"{place.name}_{key}",
+                value,
+                functools.partial(content.__getitem__, key),
+                functools.partial(content.__setitem__, key),
             )
+    elif type(content) is tuple:
+        for key, value in enumerate(content):
+            yield (
+                f"{place.name}_{key}",
+                value,
+                functools.partial(lambda at: place.get()[at], key),
+                functools.partial(lambda at, new: place.put(_replaced(place.get(), at, new)), key),
+            )
+    elif not isinstance(content, type | types.ModuleType) and not callable(content):
+        if is_library(type(content).__module__) and not isinstance(content, types.SimpleNamespace):
+            return
+        for slot in _attributes(content):
+            yield slot.name, slot.get(), slot.get, slot.put
 
 
 def check_captured(what: str, found: list[Slot], rows: Mapping[str, int], own: set[int]) -> None:
     """Refuse captured tensors that belong to the graph: they would not follow its nodes into a sample or a shard.
 
     Args:
-        what: ``the loss`` or ``metric 'f1'``.
+        what: ``the loss 'by_nodes' (models.py:12)`` or the like.
         found: its slots.
         rows: rows of the real graph's axes.
         own: ids of the model's own tensors, which may be captured.
@@ -180,13 +272,15 @@ def check_captured(what: str, found: list[Slot], rows: Mapping[str, int], own: s
             continue
         shape = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         axis = next((axis for axis, count in rows.items() if count == value.size(0)), None)
+        ids = not value.is_floating_point() and value.dtype.is_signed
         remedy = (
-            f"put it on the graph (graph.{slot.name} = {slot.name}) and read it from the second argument, "
-            f"so that it is cut when the graph is"
+            f"put it on the graph (graph.{graph_name(slot.name, ids=ids)} = {slot.name}) and read it from the second "
+            "argument, so that it is cut when the graph is"
         )
-        if not value.is_floating_point() and value.dtype.is_signed:
+        if ids:
             raise TraceError(
-                f"{what} captures {slot.name!r} ({shape}), whose entries may be node ids; {remedy}"
+                f"{what} captures {slot.name!r} ({shape}), whose entries may be node ids; {remedy}; constants that are "
+                f"no ids may be captured as floating point ({slot.name}.float()), or belong to the model as a buffer"
             )
         if axis is not None and value.size(0) > 1:
             raise TraceError(

@@ -24,8 +24,11 @@ from autoplan.program.structure import same
 from autoplan.program.torch_internals import (
     DISPENSABLE,
     SLICE,
+    SPLIT,
     output_size_follows_content,
 )
+from autoplan.trace.alias import arguments_of
+from autoplan.trace.clamped import limit_of
 from autoplan.trace.explain import explain
 from autoplan.trace.places import RefusalError
 from autoplan.trace.recording import Recording
@@ -192,6 +195,7 @@ class _Merge:
 
     def _hold_sizes(self, step: OpStep) -> None:
         """An output size that never varied, but could, is held to its value."""
+        self._hold_limit(step)
         from_content = output_size_follows_content(step.func)
         if not from_content and step.func is not SLICE:
             return
@@ -209,6 +213,18 @@ class _Merge:
                 )
                 if from_content or len(sources) > 1:
                     self._guard(f"{name}.size({dim})", column[0], step.where)
+
+    def _hold_limit(self, step: OpStep) -> None:
+        """A slice or split that was longer than its tensor in every recording must not cut a larger one."""
+        if step.func not in (SLICE, SPLIT):
+            return
+        given = arguments_of(step)
+        limit, source = limit_of(step.func, given), given["self"].text
+        if limit is None:
+            return
+        dim = given["dim"] % len(self._first.values.shapes[source])
+        if all(run.values.shapes[source][dim] <= limit for run in self._runs):
+            self._guard(f"{source}.size({dim}) <= {limit}", True, step.where)
 
     def _hold_unexplained(self) -> list[Step]:
         """Numbers that torch read itself and that explain nothing must at least be equal: then they are guards."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +14,23 @@ from autoplan.errors import AutoplanError, TraceError
 from autoplan.opgraph import is_edge_axis, is_node_axis, type_of_axis
 from autoplan.trace.arguments import Arguments, match_arguments
 from autoplan.trace.attributes import describe, dtype_name
+from autoplan.trace.clamped import CutShort
+from autoplan.trace.constants import node_ids
 from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.loss import LossFunction, resolve_loss
-from autoplan.trace.remedies import first_line, remedy
+from autoplan.trace.remedies import fails_on_rows, first_line, remedy
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph, label, rows_word
-from autoplan.trace.step_module import CAPTURED, MODEL, StepModule, user_name
+from autoplan.trace.step_module import MODEL, StepModule, user_name
 
 Metrics = Mapping[str, Callable[..., Any]]
 
 _LEAST_NODES = (1, 43, 150, 700)
 """Nodes of the smallest sample, in the order they are tried."""
+
+_LARGEST_WHOLE = 5000
+"""Samples larger than the graph itself are the last that are tried, where it has no more nodes than this."""
 
 _TABLE_ROWS = 32
 """A tensor of the model with as many rows as the graph has nodes or edges is taken for a table from this size on."""
@@ -41,6 +46,8 @@ class PreparedStep:
         schema: of the user's graph.
         loss: one sentence that says what the loss is and why.
         lazy: names of the parameters and buffers that the user's model has not sized yet.
+        least_nodes: nodes that every sample has at least.
+        too_small: the error on a sample that is too small for the step, where no larger ones would do.
     """
 
     module: StepModule
@@ -48,6 +55,8 @@ class PreparedStep:
     schema: GraphSchema
     loss: str
     lazy: tuple[str, ...]
+    least_nodes: int
+    too_small: str | None = None
 
 
 def prepare_step(
@@ -63,17 +72,15 @@ def prepare_step(
 ) -> PreparedStep:
     """Classify the graph, match forward's arguments, draw samples, choose the loss; arguments as in `trace_step`.
 
-    A model may ask for more nodes than a small sample has (``topk(9)``): where it fails, larger samples are drawn, as far as
-    the graph itself is larger.
+    A model or a loss may ask for more nodes than a small sample has (``topk(9)``, ``out[[5, 90]]``, ``out[:140]``): then
+    larger samples are drawn, as far as the graph itself is larger.
     """
     check_model(model)
     schema = GraphSchema.of(graph, inputs)
     arguments = match_arguments(model, schema, inputs)
     first_error: TraceError | None = None
     first_step: PreparedStep | None = None
-    for least_nodes in _LEAST_NODES:
-        if least_nodes > max(schema.rows[axis] for axis in schema.node_axes):
-            break
+    for least_nodes in _sizes_to_try(max(schema.rows[axis] for axis in schema.node_axes)):
         try:
             step = _prepare(
                 model,
@@ -90,24 +97,34 @@ def prepare_step(
         except TraceError as error:
             first_error = first_error or error
             continue
-        first_step = first_step or step
-        if _runs_on_all(step):
+        enough, too_small = _runs_on_all(step)
+        if enough:
             return step
+        first_step = first_step or replace(step, too_small=too_small)
     if first_step is not None:
         return first_step
     assert first_error is not None
     raise first_error
 
 
-def _runs_on_all(step: PreparedStep) -> bool:
-    """Whether the smallest sample is large enough for the model, its loss and its metrics."""
+def _sizes_to_try(nodes: int) -> Iterator[int]:
+    """Least nodes of a sample, in the order they are tried; the last is one more than the graph's, so that none is as large."""
+    yield _LEAST_NODES[0]
+    yield from (least for least in _LEAST_NODES[1:] if least < nodes)
+    if _LEAST_NODES[0] < nodes <= _LARGEST_WHOLE:
+        yield nodes + 1
+
+
+def _runs_on_all(step: PreparedStep) -> tuple[bool, str | None]:
+    """Whether the smallest sample is large enough for the model, its loss and its metrics, and their error if it is not."""
     smallest = min(step.samples, key=lambda sample: sample.nodes)
     with random_state_kept():
         try:
-            _run(copy.deepcopy(step.module), smallest, step.schema)
-        except TraceError:
-            return False
-    return True
+            with CutShort() as watch:
+                _run(copy.deepcopy(step.module), smallest, step.schema)
+        except TraceError as error:
+            return False, str(error)
+    return not watch.found, None
 
 
 def _prepare(
@@ -152,7 +169,7 @@ def _prepare(
             _check_loss(result[0])
         if metrics:
             _check_metrics(result[-1])
-    return PreparedStep(step, samples, schema, sentence, lazy)
+    return PreparedStep(step, samples, schema, sentence, lazy, least_nodes)
 
 
 def _size_lazy(
@@ -215,9 +232,24 @@ def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
         message = first_line(error)
         raise TraceError(
             f"{place} fails on a sample of {sample.nodes} nodes and {sample.edges} edges drawn from the "
-            f"graph: {type(error).__name__}: {message}"
-            f"{_node_table(step, schema) or remedy(error, message, step.used, step, schema)}"
+            f"graph: {type(error).__name__}: {message}{_what_to_do(step, error, message, sample, schema)}"
         ) from error
+
+
+def _what_to_do(
+    step: StepModule, error: Exception, message: str, sample: GraphSample, schema: GraphSchema
+) -> str:
+    """A clause with the remedy, or nothing: what was captured goes before what PyTorch's message alone suggests."""
+    if step.running is not None:
+        function, role = step.called(step.running), step.running.role
+        table = ""
+    else:
+        function, role = step.get_submodule(MODEL), "forward"
+        table = _node_table(step, schema)
+    ids = None
+    if not table and fails_on_rows(error, message):
+        ids = node_ids(function, role, real=schema.rows, sample=sample.rows)
+    return table or (ids and f"; {ids}") or remedy(error, message, step.used, step, schema)
 
 
 def _failing_module(step: StepModule, error: Exception) -> str:
@@ -229,10 +261,10 @@ def _failing_module(step: StepModule, error: Exception) -> str:
         owner = traceback.tb_frame.f_locals.get("self")
         found = paths.get(id(owner), found)
         traceback = traceback.tb_next
-    if found == MODEL:
+    if step.running is not None:
+        return f"{step.running.what}, called as f(out, graph),"
+    if found in ("", MODEL):
         return f"the model ({type(step.get_submodule(MODEL)).__name__})"
-    if not found or found.startswith(CAPTURED):
-        return "the loss or a metric, called as f(out, graph),"
     return f"{user_name(found)} ({type(step.get_submodule(found)).__name__})"
 
 

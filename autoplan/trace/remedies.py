@@ -39,6 +39,11 @@ def remedy(
     return ""
 
 
+def fails_on_rows(error: Exception, message: str) -> bool:
+    """Whether an error is one that positions or a number of rows may have caused."""
+    return isinstance(error, IndexError) or any(words in message for words in _WIDTHS)
+
+
 def _dtypes(specs: Sequence[AttributeSpec], module: nn.Module) -> str:
     """Which dtypes the graph and the model have, and how one becomes the other."""
     model = sorted({dtype_name(p) for p in module.parameters() if p.is_floating_point()})
@@ -85,6 +90,8 @@ def _positions(message: str) -> str:
         )
     if "out of range in self" in message:
         return "; a value of the graph is no row of the table: fix it, or make the table longer"
+    if "too many indices" in message:
+        return "; a tuple is one index for each dimension: list rows in a tensor on the graph, for example graph.train_idx"
     if "out of bounds" in message:
         return (
             "; positions that only the whole graph has must be on the graph, for example "

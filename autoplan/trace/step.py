@@ -39,6 +39,7 @@ class TracedStep:
         parameters: names of the model's parameters, the model's own, tied ones once.
         lazy: names of those parameters and buffers that the user's model has not sized yet.
         module: what was recorded, for comparisons with plain PyTorch.
+        least_nodes: nodes that a sample needs at least.
     """
 
     program: Program | None
@@ -53,6 +54,7 @@ class TracedStep:
     parameters: tuple[str, ...]
     lazy: tuple[str, ...]
     module: StepModule
+    least_nodes: int = 1
 
     def state_tensors(self, model: nn.Module) -> dict[str, Tensor]:
         """The tensors that the program reads besides the graph's: `StateSlot.path` -> the model's own, or a captured one.
@@ -115,7 +117,7 @@ def trace_step(
     program = traced.program
     return TracedStep(
         program=None if program is None else _told_of_attributes(program, step.schema),
-        reason=traced.reason,
+        reason=traced.reason and (step.too_small or traced.reason),
         recording=traced.recording,
         schema=step.schema,
         sample_rows=tuple(sample.rows for sample in step.samples[:-1]),
@@ -126,6 +128,7 @@ def trace_step(
         parameters=tuple(name for name, _ in model.named_parameters()),
         lazy=step.lazy,
         module=step.module,
+        least_nodes=step.least_nodes,
     )
 
 

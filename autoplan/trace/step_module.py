@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from autoplan.trace.arguments import Arguments
-from autoplan.trace.captured import Slot, check_captured, slots
+from autoplan.trace.captured import Slot, check_captured, described, slots
 from autoplan.trace.rebuilding import GraphTemplate
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph
@@ -53,14 +53,23 @@ class UserFunction(Borrowed):
         value: the function; None where it is a module, which lies in the step under ``path``.
         path: see above.
         places: each captured place with the path, in the step, of what belongs there.
+        role: ``the loss`` or ``metric 'f1'``.
+        what: ``the loss 'by_nodes' (models.py:12)``, or a metric likewise.
     """
 
     def __init__(
-        self, value: Callable[..., Any] | None, path: str, places: tuple[tuple[Slot, str], ...]
+        self,
+        value: Callable[..., Any] | None,
+        path: str,
+        places: tuple[tuple[Slot, str], ...],
+        role: str,
+        what: str,
     ) -> None:
         super().__init__(value)
         self.path = path
         self.places = places
+        self.role = role
+        self.what = what
 
 
 class StepModule(nn.Module):
@@ -76,6 +85,9 @@ class StepModule(nn.Module):
         arguments: what forward is given.
         loss: ``loss(out, graph)``, or None.
         metrics: by name, functions like the loss.
+
+    Attributes:
+        running: the loss or metric that is being called, or that failed.
 
     Raises:
         TraceError: loss or metrics capture tensors that belong on the graph.
@@ -96,6 +108,7 @@ class StepModule(nn.Module):
         self.add_module(CAPTURED, nn.Module())
         self._arguments = arguments
         self._template = Borrowed(GraphTemplate.of(graph, schema))
+        self.running: UserFunction | None = None
         own = _paths_by_identity(user_model)
         self._loss = None if loss is None else self._take(loss, "loss", "the loss", schema, own)
         self._metrics = {
@@ -132,9 +145,18 @@ class StepModule(nn.Module):
         return template.graph(tensors)
 
     def _run(self, function: UserFunction, out: Any, graph: AnyGraph) -> Any:
+        self.running = function
         with self._in_place(function.places):
-            call = self._at(function.path) if function.value is None else function.value
-            return call(out, graph)
+            result = self.called(function)(out, graph)
+        self.running = None
+        return result
+
+    def called(self, function: UserFunction) -> Callable[..., Any]:
+        """The loss or metric itself."""
+        call: Callable[..., Any] = (
+            self._at(function.path) if function.value is None else function.value
+        )
+        return call
 
     @contextmanager
     def _in_place(self, places: tuple[tuple[Slot, str], ...]) -> Iterator[None]:
@@ -156,17 +178,18 @@ class StepModule(nn.Module):
         self,
         function: Callable[..., Any],
         name: str,
-        what: str,
+        role: str,
         schema: GraphSchema,
         own: Mapping[int, str],
     ) -> UserFunction:
         """Keep a loss or metric, with copies of the foreign tensors and modules that it captures."""
+        what = described(role, function)
         if isinstance(function, nn.Module):
-            return UserFunction(None, self._own_path(name, function, own), ())
+            return UserFunction(None, self._own_path(name, function, own), (), role, what)
         found = slots(function)
         check_captured(what, found, schema.rows, set(own))
         places = [(slot, self._own_path(slot.name, slot.get(), own)) for slot in found]
-        return UserFunction(function, "", tuple(places))
+        return UserFunction(function, "", tuple(places), role, what)
 
     def _own_path(self, name: str, value: Tensor | nn.Module, own: Mapping[int, str]) -> str:
         """Where the step has its version of a captured value; a foreign one is copied, and is not trained."""

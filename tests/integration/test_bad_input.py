@@ -225,17 +225,6 @@ def test_a_loss_that_captures_node_indices() -> None:
             autoplan.optimize(Net(), graph, "2xcpu", loss=loss)
 
 
-def test_a_loss_that_lists_nodes_which_no_sample_has() -> None:
-    rows = [3998, 3999]
-    with pytest.raises(TraceError, match=r"out of bounds.*must be on the graph"):
-        autoplan.optimize(
-            Net(),
-            awkward_graph(4000, 9000),
-            "2xcpu",
-            loss=lambda out, g: functional.cross_entropy(out[rows], g.y[rows]),
-        )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -46,6 +46,16 @@ def captured():
     loss = lambda out, graph: torch.nn.functional.cross_entropy(out[nodes], graph.y[nodes])
     return model, graph, loss
 
+def captured_mask():
+    model, graph = with_graph()
+    mask = graph.train_mask.tolist()
+    return model, graph, lambda out, graph: (out[mask] ** 2).mean()
+
+def captured_rows():
+    model, graph = GCN(8, 12, 2, 4), awkward_graph(6000, 9000)
+    rows = [3, 5999]
+    return model, graph, lambda out, graph: (out[rows] ** 2).mean()
+
 def good():
     return with_graph()
 """
@@ -79,7 +89,9 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("wrong_width", "graph.x has 9 columns"),
         ("wrong_label", "holds the label 4"),
         ("nothing", "give a torch_geometric.data.Data"),
-        ("captured", "the loss captures 'nodes'"),
+        ("captured", "the loss '<lambda>' (bad_models.py:36) captures 'nodes'"),
+        ("captured_mask", "captures 'mask' (a list of 60 booleans), an entry for each node"),
+        ("captured_rows", "graph.rows_idx = torch.as_tensor(rows)) and use graph.rows_idx in the"),
     ],
 )
 @pytest.mark.parametrize("name", ["plan", "run", "verify"])

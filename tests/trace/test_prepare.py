@@ -54,7 +54,8 @@ def test_table_with_a_row_per_node(kind):
 
 def test_errors_in_the_loss_are_the_losss():
     with pytest.raises(
-        TraceError, match=r"the loss or a metric, called as f\(out, graph\), fails on a sample"
+        TraceError,
+        match=r"the loss '<lambda>' \(test_prepare\.py:\d+\), called as f\(out, graph\), fails on a sample",
     ):
         trace_step(GCN(*SIZES), node_graph(), lambda out, g: out @ out)
 

@@ -245,12 +245,13 @@ def test_captured_indices_and_graphs_are_refused():
     graph, model = node_graph(), GCN(*SIZES)
     train_idx = graph.train_mask.nonzero().view(-1)
     with pytest.raises(
-        TraceError, match=r"the loss captures 'train_idx'.*graph.train_idx = train_idx"
+        TraceError,
+        match=r"the loss '<lambda>' \(test_step\.py:\d+\) captures 'train_idx'.*graph.train_idx = train_idx",
     ):
         trace_step(model, graph, lambda out, g: F.cross_entropy(out[train_idx], g.y[train_idx]))
     with pytest.raises(TraceError, match="reads the graph from the variable 'graph'"):
         trace_step(model, graph, lambda out, g: masked_loss(out, graph))
-    with pytest.raises(TraceError, match="metric 'f1' captures 'train_idx'"):
+    with pytest.raises(TraceError, match=r"metric 'f1' \(test_step\.py:\d+\) captures 'train_idx'"):
         trace_step(model, graph, masked_loss, metrics={"f1": lambda out, g: out[train_idx].sum()})
 
 
