@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from autoplan.clusteruse import ClusterUse
+from autoplan.consistency import seals
 from autoplan.errors import PlanError
 from autoplan.opgraph import State
-from autoplan.plandocument import check_version, parsed
+from autoplan.plandocument import check_document, check_version, misfit, parsed
 
-PLAN_VERSION = 2
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+PLAN_VERSION = 3
 Strategy = Literal["single", "data", "model", "pipeline", "hybrid"]
 Status = Literal["optimal", "feasible", "heuristic"]
 Schedule = Literal["gpipe", "1f1b"]
@@ -292,66 +297,43 @@ class PlanData:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in JSON's types, fields in order, every number of its declared type (a float 3 is 3.0)."""
-        from pydantic import TypeAdapter
-
-        document = asdict(TypeAdapter(PlanData).validate_python(asdict(self)))
+        document = asdict(_adapter().validate_python(asdict(self)))
         if self.partition is not None and not self.partition.types:
             del document["partition"]["types"]
         return document
 
     def to_json(self) -> str:
-        """The plan's document: equal plans give equal bytes. Raises ValueError for a number that is not finite."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        """The plan's document with its seals; equal plans give equal bytes. Raises ValueError for a number that is not finite."""
+        document = self.to_dict()
+        sealed = {**document, "seals": seals(document)}
+        return json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> PlanData:
         """Reads `to_json`'s document.
 
         Raises:
-            PlanError: it is cut off or no JSON, of another version, has fields that do not fit (named), numbers that
-                are not finite, or lists that are not one entry a rank.
+            PlanError: it is cut off or no JSON, of another version, has fields that do not fit, numbers that are not finite, or
+                fields that contradict each other or were changed; names the field by its JSON path, with its value.
         """
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
-        check_version(parsed(text), PLAN_VERSION)
+        document = parsed(text)
+        check_version(document, PLAN_VERSION)
         try:
-            plan = TypeAdapter(cls).validate_json(text, strict=True)
+            plan = _adapter().validate_json(text, strict=True)
         except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"
-                for detail in error.errors()[:5]
-            )
-            raise PlanError(f"this plan does not fit version {PLAN_VERSION}: {wrong}") from error
-        problem = _inconsistency(plan)
-        if problem:
-            raise PlanError(f"this plan contradicts itself: {problem}; plan again")
+            wrong = "; ".join(misfit(detail["loc"], detail) for detail in error.errors()[:5])
+            raise PlanError(
+                f"this plan does not fit version {PLAN_VERSION}: {wrong}; plan again"
+            ) from error
+        check_document(document, plan.to_dict())
         return plan
 
 
-def _inconsistency(plan: PlanData) -> str | None:
-    """Where lists by rank are not one entry a rank, or None."""
-    ranks = len(plan.devices)
-    if [use.rank for use in plan.devices] != list(range(ranks)):
-        return f"its {ranks} devices are not the ranks 0 to {ranks - 1}"
-    for name in ("peak_bytes", "communication_bytes"):
-        number = len(getattr(plan.predicted, name))
-        if number != ranks:
-            return f"predicted.{name} has {number} entries for {ranks} devices"
-    for position, stage in enumerate(plan.stages):
-        if any(rank not in range(ranks) for rank in stage.devices):
-            return f"stage {position} runs on ranks {stage.devices} of {ranks} devices"
-        by_rank = {"memory": len(stage.memory)}
-        for transition in stage.transitions:
-            by_rank[f"{transition.tensor}'s forward_bytes"] = len(transition.forward_bytes)
-            by_rank[f"{transition.tensor}'s backward_bytes"] = len(transition.backward_bytes)
-        for transfer in stage.sends:
-            if transfer.target not in range(position + 1, len(plan.stages)):
-                return f"stage {position} sends {transfer.tensor} to stage {transfer.target}"
-            by_rank[f"{transfer.tensor}'s forward_bytes"] = len(transfer.forward_bytes)
-            by_rank[f"{transfer.tensor}'s backward_bytes"] = len(transfer.backward_bytes)
-        if plan.pipeline is not None:
-            by_rank["the pipeline's replicas"] = plan.pipeline.replicas
-        for name, number in by_rank.items():
-            if number != len(stage.devices):
-                return f"{name} of stage {position} has {number} entries for {len(stage.devices)} devices"
-    return None
+@cache
+def _adapter() -> TypeAdapter[PlanData]:
+    """Reads and writes plans; made once, as that takes longer than a plan does."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(PlanData)

@@ -20,6 +20,12 @@ def plan_schema() -> dict[str, Any]:
     """The schema of `PlanData.to_json`'s documents, made from the dataclasses; ``version`` is this version alone."""
     schema = TypeAdapter(PlanData).json_schema(mode="serialization")
     schema["properties"]["version"]["const"] = PLAN_VERSION
+    schema["properties"]["seals"] = {
+        "description": "By JSON path of what decides how the plan runs, a digest of its value: tells an edit by hand.",
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+    }
+    schema["required"] = [*schema["required"], "seals"]
     return {"$schema": DIALECT, **schema, "title": f"autoplan plan, version {PLAN_VERSION}"}
 
 

@@ -21,7 +21,7 @@ def test_a_plan_survives_its_json(plan: PlanData) -> None:
 
 def test_the_fields_are_in_order() -> None:
     document = json.loads(data_plan().to_json())
-    assert list(document) == [field.name for field in dataclasses.fields(PlanData)]
+    assert list(document) == [*(field.name for field in dataclasses.fields(PlanData)), "seals"]
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{}", '{"version": 99}', "not json"])
@@ -57,14 +57,16 @@ def test_lists_by_rank_must_have_an_entry_a_rank() -> None:
     (transition,) = stage.transitions
     short = dataclasses.replace(transition, forward_bytes=(1,))
     spoiled = {
-        "devices are not the ranks 0 to 1": {"devices": plan.devices[::-1]},
-        "memory of stage 0 has 1 entries": {
+        r"devices\[0\]\.rank is 1, but its devices are ranks 0 to 1": {
+            "devices": plan.devices[::-1]
+        },
+        r"stages\[0\]\.memory is 1, but stage 0 has 2 devices": {
             "stages": (dataclasses.replace(stage, memory=stage.memory[:1]),)
         },
-        "v7's forward_bytes of stage 0 has 1 entries": {
+        r"stages\[0\]\.transitions\[0\]\.forward_bytes is \[1\], but stage 0 has 2": {
             "stages": (dataclasses.replace(stage, transitions=(short,)),)
         },
-        r"stage 0 runs on ranks \(0, 2\)": {
+        r"stages\[0\]\.devices is \[0, 2\]": {
             "stages": (dataclasses.replace(stage, devices=(0, 2)),)
         },
     }
@@ -80,13 +82,13 @@ def test_sends_have_an_entry_a_rank_and_a_later_stage() -> None:
     short = dataclasses.replace(first.sends[0], forward_bytes=(1,))
     backwards = dataclasses.replace(first.sends[0], target=0)
     for send, said in (
-        (short, "v7's forward_bytes of stage 0"),
-        (backwards, "sends v7 to stage 0"),
+        (short, r"sends\[0\]\.forward_bytes is \[1\], but stage 0 has 2"),
+        (backwards, r"sends\[0\]\.target is 0, but stage 0 sends to later"),
     ):
         stage = dataclasses.replace(first, sends=(send,))
         broken = dataclasses.replace(plan, stages=(stage, plan.stages[1]))
         with pytest.raises(PlanError, match=said):
             PlanData.from_json(broken.to_json())
     alone = dataclasses.replace(plan.pipeline, replicas=1)
-    with pytest.raises(PlanError, match="replicas of stage 0 has 1 entries for 2 devices"):
+    with pytest.raises(PlanError, match=r"pipeline\.replicas is 1, but 2 stages share 4 devices"):
         PlanData.from_json(dataclasses.replace(plan, pipeline=alone).to_json())

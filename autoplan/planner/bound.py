@@ -22,6 +22,7 @@ from autoplan.planner.arrangement import Arrangement, RankGroup
 from autoplan.planner.check import in_double, state_of
 from autoplan.planner.choose import choose
 from autoplan.planner.eager import eager_step, eager_train
+from autoplan.planner.held import hold_to_graph, hold_to_program
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source, batch_size_of, source_of
 from autoplan.planner.stepping import StepOutcome, outcome
@@ -259,6 +260,10 @@ def bind_plan(
             "autoplan.optimize plans again"
         )
     check_program(data, workload)
+    priced = measured
+    if source.streamed and data.partition is not None:
+        priced = cut_for(source.typical, workload, Arrangement.of_plan(data), seed=seed)
+    hold_to_graph(data, source, priced)
     return Bound(data, cluster, request, model, source, workload, measured)
 
 
@@ -290,6 +295,7 @@ def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:
 def check_program(data: PlanData, workload: Workload) -> None:
     """Raises PlanError where the model with its loss is another program than the plan's; names the first op that differs."""
     if model_fingerprint(workload.opgraph) == data.fingerprints.model:
+        hold_to_program(data, workload)
         return
     raise PlanError(
         f"the plan was made for another program than this model with its loss ({workload.traced.loss}): "

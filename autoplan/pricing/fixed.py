@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoplan.opgraph import Polynomial, Work
+from autoplan.optimizermemory import optimizer_states
 from autoplan.pricing.collectives import COMMUNICATION_RANGE, all_reduce_seconds, bucket_sizes
 from autoplan.pricing.group import Group
-from autoplan.pricing.memory import OPTIMIZER_STATES, ModelTensor
+from autoplan.pricing.memory import ModelTensor
 from autoplan.pricing.table import Price, Pricer, price_works
 
 
@@ -43,7 +44,7 @@ def fixed_costs(
     if not training or not trained:
         return FixedCosts(nothing, nothing)
     sizes = [p.bytes for p in trained]
-    states = OPTIMIZER_STATES.get(optimizer.lower(), 2)
+    states = optimizer_states(optimizer)
     calls = round(1 + 4 * states)
     works = []
     for device in group.devices:

@@ -20,28 +20,13 @@ from numpy.typing import NDArray
 
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import DTYPE_BYTES, SUMMED_BYTES, Op, OpGraph, State
+from autoplan.optimizermemory import optimizer_states
 from autoplan.plan import MemorySheet
 from autoplan.pricing.group import Group
 from autoplan.states import sharded_axis
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-
-OPTIMIZER_STATES: Mapping[str, float] = {
-    "sgd": 0,
-    "sgd_momentum": 1,
-    "asgd": 1,
-    "adam": 2,
-    "adamw": 2,
-    "nadam": 2,
-    "radam": 2,
-    "adamax": 2,
-    "rmsprop": 1,
-    "adagrad": 1,
-    "adadelta": 2,
-    "none": 0,
-}
-"""State tensors of the parameter's size that an optimizer keeps (torch.optim, default arguments)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +72,7 @@ def static_memory(
     if not training:
         return StaticMemory(weights, 0.0, 0.0)
     gradients = float(sum(p.bytes for p in parameters if p.gets_gradient))
-    states = OPTIMIZER_STATES.get(optimizer.lower(), 2)
-    return StaticMemory(weights, gradients, states * gradients)
+    return StaticMemory(weights, gradients, optimizer_states(optimizer) * gradients)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -155,7 +155,11 @@ def partition_use(candidate: Candidate, stats: GraphStats) -> PartitionUse | Non
         parts = candidate.replicas * candidate.micro_batches
     if parts == 1:
         return None
-    partition = (stats.closed if candidate.closed else stats.partitions)[parts]
+    return cut_use((stats.closed if candidate.closed else stats.partitions)[parts])
+
+
+def cut_use(partition: PartitionStats) -> PartitionUse:
+    """What a plan keeps of a partition."""
     return PartitionUse(
         method=partition.method,
         parts=partition.parts,

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from autoplan.device import Cluster, Device, DeviceProfile, Link
 from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import OpGraph, OpStrategy, State
+from autoplan.optimizermemory import optimizer_states
 from autoplan.plan import Schedule
 from autoplan.pricing.group import Group
-from autoplan.pricing.memory import OPTIMIZER_STATES, ModelTensor, memory_model, storage_roots
+from autoplan.pricing.memory import ModelTensor, memory_model, storage_roots
 from autoplan.pricing.parts import FloatArray, PartPrices, PartRows, Worker, price_parts
 from autoplan.pricing.stage_memory import NO_STATIC, presence
 from autoplan.pricing.table import Pricer
@@ -264,7 +265,7 @@ def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held,
                 states.setdefault(name, {})
         for name, state in program.loads(position):
             states[name][state] = None
-    copies = 2 + OPTIMIZER_STATES.get(program.optimizer.lower(), 2) if program.training else 1
+    copies = 2 + optimizer_states(program.optimizer) if program.training else 1
     found = []
     for name, blocks_of in readers.items():
         meta = tensors[name]

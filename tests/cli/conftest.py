@@ -39,7 +39,9 @@ class FakePlan:
         return cls(PlanData.from_json(path.read_text(encoding="utf-8")))
 
     def rebind(self, graph: Any, model: Any) -> FakePlan:
-        plan = FakePlan(replace(self.data, graph_rows=(("edge", 900),), rebound=True))
+        rows = (("edge", 18000), ("node", 1800))
+        cut = replace(self.data.partition, owned_edges=(9000, 9000))
+        plan = FakePlan(replace(self.data, graph_rows=rows, partition=cut, rebound=True))
         plan.changes = Rebound.of(self.data, plan.data)
         return plan
 

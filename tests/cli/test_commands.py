@@ -246,11 +246,11 @@ def test_a_plan_is_bound_to_another_graph(api, command, file, tmp_path: Path) ->
     done = command("rebind", old, file, "--save", new)
     assert done.code == 0
     (row,) = [line for line in done.out.splitlines() if "rows of edge" in line]
-    assert row.split() == ["rows", "of", "edge", "500", "900", "1.80", "x"]
+    assert row.split() == ["rows", "of", "edge", "9,000", "18,000", "2.00", "x"]
     assert "it fits: 196 KiB of 1.00 GiB" in done.out
     document = json.loads(command("rebind", old, file, "--json").out)
     assert document["plan"]["rebound"] is True
-    assert {"name": "rows of edge", "first": 500, "second": 900}.items() <= document["changes"][
+    assert {"name": "rows of edge", "first": 9000, "second": 18000}.items() <= document["changes"][
         0
     ].items()
     assert PlanData.from_json(new.read_text(encoding="utf-8")).rebound

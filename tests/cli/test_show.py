@@ -67,7 +67,7 @@ def _one_rank_less(text: str) -> bytes:
     [
         (_half, "the file ends in the middle"),
         (_newer, "version 7, made by a newer autoplan (0.1.0)"),
-        (_one_rank_less, "predicted.communication_bytes has 1 entries for 2 devices"),
+        (_one_rank_less, "predicted.communication_bytes is 1, but there are 2 devices"),
         (lambda text: b"", "it is not JSON"),
         (lambda text: b"\xff\xfe\x00", "it is not text"),
         (lambda text: text.replace("0.0025", "NaN").encode(), "Out of range float"),

@@ -122,11 +122,11 @@ def cut_in_half(text: str) -> str:
 
 
 def newer(text: str) -> str:
-    return text.replace('"version": 2', '"version": 3', 1)
+    return text.replace('"version": 3', '"version": 4', 1)
 
 
 def older(text: str) -> str:
-    return text.replace('"version": 2', '"version": 1', 1)
+    return text.replace('"version": 3', '"version": 1', 1)
 
 
 def other(text: str) -> str:
@@ -137,7 +137,7 @@ def other(text: str) -> str:
     ("change", "message"),
     [
         (cut_in_half, "the file ends in the middle"),
-        (newer, "version 3, made by a newer autoplan"),
+        (newer, "version 4, made by a newer autoplan"),
         (older, "version 1, made by an older autoplan"),
         (other, "this is no plan, it is a JSON object with name, dependencies"),
     ],

@@ -40,26 +40,30 @@ def sheet(scale: int = 1) -> MemorySheet:
     )
 
 
-def cpus(count: int) -> ClusterUse:
+def cpus(count: int, memory: int | None = 2**30) -> ClusterUse:
     figures = (("flop_per_s.float32", 8e10), ("bytes_per_s", 1.6e10), ("cores", 2.0))
     return ClusterUse(
-        devices=(DeviceRun("cpu", 0, 0, count, 2**30, False),),
+        devices=(DeviceRun("cpu", 0, 0, count, memory, False),),
         profiles=(ProfileUse("cpu", "cpu", "cpu", figures),),
         intra_host=LinkUse(6.7e-5, 6.9e8, "cpu peers", False),
         inter_host=None,
     )
 
 
-def alternatives(chosen: str, single: float, data: float) -> tuple[Alternative, ...]:
+def alternatives(
+    chosen: str, single: float, data: float, ranks: int = 2
+) -> tuple[Alternative, ...]:
     return (
-        Alternative("single", "single", 1, single, 300 * KIB, single, None, chosen == "single"),
-        Alternative("data on 2", "data", 2, data, 200 * KIB, data, None, chosen == "data"),
+        Alternative("single", "single", 1, single, 346 * KIB, single, None, chosen == "single"),
+        Alternative("data on 2", "data", ranks, data, 196 * KIB, data, None, chosen == "data"),
         Alternative("model:stages", "model", 2, None, None, None, "not in this version"),
     )
 
 
 def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
-    transition = PlannedTransition("v7", "O", "H", "halo", (2 * KIB,) * ranks, (3 * KIB,) * ranks)
+    transition = PlannedTransition(
+        "v7", "O", "H", "halo_exchange", (2 * KIB,) * ranks, (3 * KIB,) * ranks
+    )
     stage = StagePlan(
         devices=tuple(range(ranks)),
         choices=(
@@ -93,7 +97,7 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         devices_text=f"{ranks}xcpu",
         devices=tuple(DeviceUse(r, "cpu", "cpu", 0, 2**30, "cpu", r) for r in range(ranks)),
         cluster=cpus(ranks),
-        graph_rows=(("edge", 500), ("node", 100)),
+        graph_rows=(("edge", 4500 * ranks), ("node", 900 * ranks)),
         graph_attributes=(("edge_index", "int64 [2, edge]"), ("x", "float32 [node, 8]")),
         partition=PartitionUse(
             "metis", ranks, 0, 120, (900,) * ranks, (60,) * ranks, (4500,) * ranks
@@ -108,7 +112,7 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
             compute_seconds=1.0e-3,
             communication_seconds=1.5e-3,
         ),
-        alternatives=alternatives("data", 1.2e-3, 2.5e-3),
+        alternatives=alternatives("data", 1.2e-3, 2.5e-3, ranks),
         unknown_ops=("aten.foo.default",),
         notes=("peak memory counts tensors, not the interpreter",),
         fingerprints=Fingerprints("a1", "b2", "s2", "c3"),
@@ -144,9 +148,11 @@ def pipeline_plan(replicas: int = 1, micro_batches: int = 4) -> PlanData:
     ranks = 2 * replicas
     parts = replicas * micro_batches
     base = data_plan(ranks=ranks)
+    sheets = [sheet(rank % 2 + 1) for rank in range(ranks)]
     return replace(
         base,
         strategy=family,
+        graph_rows=(("edge", 450 * parts), ("node", 90 * parts)),
         partition=PartitionUse("closed", parts, 0, 0, (90,) * parts, (0,) * parts, (450,) * parts)
         if parts > 1
         else None,
@@ -155,11 +161,15 @@ def pipeline_plan(replicas: int = 1, micro_batches: int = 4) -> PlanData:
             stage(0, first, ("convs.0.lin", "convs.1.lin", "convs.2.lin")),
             stage(1, second, ("convs.2.aggr", "head")),
         ),
-        predicted=replace(base.predicted, communication_bytes=(2 * KIB, KIB) * replicas),
+        predicted=replace(
+            base.predicted,
+            peak_bytes=tuple(Range(s.peak, 0.9 * s.peak, 1.1 * s.peak) for s in sheets),
+            communication_bytes=(2 * KIB, KIB) * replicas,
+        ),
         alternatives=(
             Alternative("single", "single", 1, 4e-3, 300 * KIB, 4e-3, None),
             Alternative(
-                f"{family} of 2 stages", family, ranks, 2.5e-3, 200 * KIB, None, None, True
+                f"{family} of 2 stages", family, ranks, 2.5e-3, 346 * KIB, None, None, True
             ),
         ),
     )
@@ -174,7 +184,7 @@ def single_plan() -> PlanData:
         parameters=("conv1.lin.weight",),
         buffers=(),
         attributes=(),
-        memory=(sheet(2),),
+        memory=(replace(sheet(2), optimizer=0, transient=18 * KIB, capacity=None),),
     )
     return PlanData(
         version=PLAN_VERSION,
@@ -193,7 +203,7 @@ def single_plan() -> PlanData:
         generality_reason="forward branches on a value at model.py:7",
         devices_text="2xcpu",
         devices=(DeviceUse(0, "cpu", "cpu", 0, None, "cpu", 0),),
-        cluster=cpus(2),
+        cluster=cpus(2, None),
         graph_rows=(("edge", 500), ("node", 100)),
         graph_attributes=(("edge_index", "int64 [2, edge]"), ("x", "float32 [node, 8]")),
         partition=None,

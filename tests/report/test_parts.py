@@ -24,7 +24,7 @@ def test_communication_has_the_total_and_the_transitions() -> None:
     part = part_document(data_plan(), "communication")["communication"]
     assert part["bytes_per_rank"] == [9 * KIB, 9 * KIB]
     (transition,) = part["transitions"]
-    assert (transition["ranks"], transition["exchange"]) == ([0, 1], "halo")
+    assert (transition["ranks"], transition["exchange"]) == ([0, 1], "halo_exchange")
     assert part_document(single_plan(), "communication")["communication"]["transitions"] == []
 
 
