@@ -9,7 +9,7 @@ from itertools import groupby
 
 from autoplan.device import Cluster, Device, DeviceProfile, Link
 
-_FIGURES = (
+FIGURES = (
     "memory_bytes",
     "bytes_per_s",
     "gather_bytes_per_s",
@@ -109,7 +109,7 @@ def _runs(devices: Sequence[Device], given: Sequence[bool]) -> Iterator[DeviceRu
 
 def _profile(profile: DeviceProfile) -> ProfileUse:
     peaks = [(f"flop_per_s.{dtype}", peak) for dtype, peak in sorted(profile.flop_per_s.items())]
-    others = [(name, getattr(profile, name)) for name in _FIGURES]
+    others = [(name, getattr(profile, name)) for name in FIGURES]
     figures = tuple((name, float(value)) for name, value in (*peaks, *others) if value is not None)
     return ProfileUse(profile.name, profile.kind, profile.torch_device, figures)
 

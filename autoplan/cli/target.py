@@ -47,6 +47,7 @@ def load_target(text: str) -> Target:
         built = build()
     except AutoplanError:
         raise
+    # the user's own code: whatever it raises is told with its traceback
     except Exception as error:
         raise InputError(_failure(f"{function}() of {path} failed", error)) from error
     target = _target(built, f"{function}() of {path}")
@@ -102,6 +103,7 @@ def _function(path: Path, function: str) -> Callable[[], object]:
         spec.loader.exec_module(module)
     except AutoplanError:
         raise
+    # the user's own code, as above
     except Exception as error:
         raise InputError(_failure(f"{path} cannot be imported", error)) from error
     build = getattr(module, function, None)

@@ -86,6 +86,7 @@ def launch(directory: Path, workers: int) -> None:
         raise _explain(error, directory, workers, stopped) from None
     except SignalException as error:
         _deliver(signal.Signals(error.sigval))
+    # torch's launcher has no error class of its own for a meeting that fails: RuntimeError, ValueError, OSError and others
     except Exception as error:
         if signs.processes(directory):
             # not the launcher's: raised by a handler of the caller's, such as an alarm's

@@ -10,24 +10,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoplan.clusteruse import FIGURES
 from autoplan.device import DeviceKind, DeviceProfile, Figure
 from autoplan.report.tables import plain_table
 from autoplan.report.text import render
 from autoplan.report.units import decimal, seconds, size
 
-FIELDS = (
-    "memory_bytes",
-    "bytes_per_s",
-    "gather_bytes_per_s",
-    "scatter_bytes_per_s",
-    "launch_seconds",
-    "on_chip_bytes",
-    "on_chip_bytes_per_s",
-    "link_bytes_per_s",
-    "link_latency_seconds",
-    "cores",
-    "price_usd",
-)
+FIELDS = (*FIGURES, "price_usd")
 """The numbers of a profile beside its peaks."""
 
 

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphConv, JumpingKnowledge, SAGEConv
-from torch_geometric.nn.models import GAT, GCN, GIN, PNA, GraphSAGE
 
 from autoplan.errors import GuardError
 from autoplan.execute.lockstep import StepResult, run_lockstep
@@ -17,11 +16,11 @@ from autoplan.execute.stages_in_threads import run_stages
 from autoplan.planner.check import state_of
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.workload import StepRequest, Workload, make_workload
+from tests import models
 from tests.execute.cuts import even, scattered
 from tests.integration.graphs import awkward_graph
 
 FEATURES, HIDDEN, CLASSES = 8, 6, 4
-DEGREES = torch.tensor([3, 6, 9, 12, 8, 6, 5, 4, 3, 2, 2])
 
 
 class Skips(nn.Module):
@@ -81,21 +80,7 @@ class Ids(nn.Module):
 
 
 MODELS = {
-    "gcn": lambda p: GCN(FEATURES, HIDDEN, 2, CLASSES, dropout=p),
-    "gat": lambda p: GAT(FEATURES, HIDDEN, 2, CLASSES, dropout=p, heads=3),
-    "sage_max": lambda p: GraphSAGE(FEATURES, HIDDEN, 2, CLASSES, dropout=p, aggr="max"),
-    "gin_batch_norm": lambda p: GIN(FEATURES, HIDDEN, 2, CLASSES, dropout=p, norm="batch_norm"),
-    "pna": lambda p: PNA(
-        FEATURES,
-        HIDDEN,
-        2,
-        CLASSES,
-        dropout=p,
-        aggregators=["mean", "min", "max", "std"],
-        scalers=["identity", "amplification", "attenuation"],
-        deg=DEGREES,
-    ),
-    "gcn_jumping_knowledge": lambda p: GCN(FEATURES, HIDDEN, 3, CLASSES, dropout=p, jk="cat"),
+    **models.MODELS,
     "skips": Skips,
     "tied": Tied,
     "ids": Ids,

@@ -82,20 +82,16 @@ def worst(first: list[float], second: list[float]) -> float:
 
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_loss_curves_agree_without_dropout(workers: int) -> None:
-    alone, _ = losses(1, 0.0, torch.float64, 200)
-    curve, _ = losses(workers, 0.0, torch.float64, 200)
+@pytest.mark.parametrize(
+    ("dtype", "epochs", "bound"), [(torch.float64, 200, 1e-9), (torch.float32, 50, 1e-4)]
+)
+def test_loss_curves_agree_without_dropout(
+    workers: int, dtype: torch.dtype, epochs: int, bound: float
+) -> None:
+    alone, _ = losses(1, 0.0, dtype, epochs)
+    curve, _ = losses(workers, 0.0, dtype, epochs)
 
-    assert worst(alone, curve) <= 1e-9
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_loss_curves_agree_in_float32(workers: int) -> None:
-    alone, _ = losses(1, 0.0, torch.float32, 50)
-    curve, _ = losses(workers, 0.0, torch.float32, 50)
-
-    assert worst(alone, curve) <= 1e-4
+    assert worst(alone, curve) <= bound
 
 
 @pytest.mark.long

@@ -53,3 +53,11 @@ def typed_graph(papers: int = 60, authors: int = 40) -> HeteroData:
     graph[WRITTEN].edge_index = writes.flip(0)
     graph[CITES].edge_index = drawn(papers, 2, 210)
     return graph
+
+
+SIZES = (FEATURES, 16, 2, CLASSES)
+"""Features, hidden width, layers and classes of a model for `node_graph`."""
+
+
+def masked_loss(out, graph):
+    return torch.nn.functional.cross_entropy(out[graph.train_mask], graph.y[graph.train_mask])
