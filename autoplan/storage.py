@@ -67,11 +67,9 @@ def saved_bytes(
         ops: because of which; None: all of the graph's.
     """
     names = {name for op in (graph.ops if ops is None else ops) for name in op.saved}
-    # versions of one value (``v5``, ``v5.1``) are the same memory
-    storages = {name.partition(".")[0]: graph.tensors[name] for name in names}
-    return sum(
-        meta.bytes.evaluate(values) for meta in storages.values() if meta.origin != "parameter"
-    )
+    # of two versions of one value (``v5``, ``v5.1``) the earlier is a copy: autograd refuses what was overwritten
+    saved = (graph.tensors[name] for name in names)
+    return sum(meta.bytes.evaluate(values) for meta in saved if meta.origin != "parameter")
 
 
 def storages(graph: OpGraph) -> dict[str, str]:

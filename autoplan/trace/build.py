@@ -203,7 +203,7 @@ class _Builder:
             self.single_only = (
                 f"{call.name} at {step.where} is Python code that the recording does not see into"
             )
-        before = {name: self.tensors.current[name] for name in flow.reaches}
+        before = {name: self.tensors.current[name] for name in (*flow.reaches, *flow.copied)}
         names = [
             self._output(value, output, call.dtypes[k], flow.requires_grad[k], strategies, k)
             for k, (value, output) in enumerate(zip(outs, outputs, strict=True))
@@ -227,10 +227,11 @@ class _Builder:
             family,
             ruling.forward,
             ruling.backward,
-            self._saved(flow),
+            (*self._saved(flow), *(before[name] for name in flow.copied)),
             strategies,
         )
-        self.flows.append(OpFlow(op, ruling.backward, frozenset(before.values())))
+        reaches = frozenset(before[name] for name in flow.reaches)
+        self.flows.append(OpFlow(op, ruling.backward, reaches))
 
     def graph(
         self,

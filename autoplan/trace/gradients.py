@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Expression, OpStep, Sample
 from autoplan.program.torch_internals import tree_leaves, tree_unflatten
+from autoplan.trace.alias import written
 
 _NAMES = {"torch": torch, "math": math, "inf": math.inf, "nan": math.nan}
 """What formulas may name beside the program's own."""
@@ -30,11 +31,13 @@ class Flow:
         requires_grad: per tensor returned, whether it asks for a gradient.
         reaches: values that a gradient of a result flows to.
         saved: values, arguments or results, that are kept for backward.
+        copied: values that the op writes in place and of whose earlier content autograd keeps a copy.
     """
 
     requires_grad: tuple[bool, ...]
     reaches: frozenset[str] = frozenset()
     saved: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
 
 
 def flow_of(step: OpStep, sample: Sample, wanting: frozenset[str]) -> Flow:
@@ -64,10 +67,10 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
     given: dict[str, torch.Tensor] = {}
     arguments = [_argument(argument, sample, wanting, leaves, given) for argument in step.args]
     args, kwargs = tree_unflatten(arguments, step.spec)
-    saved: list[int] = []
+    saved: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(_storage(tensor))
+        saved[_storage(tensor)] = tensor
         return tensor
 
     with (
@@ -91,6 +94,11 @@ def _asked(step: OpStep, sample: Sample, wanting: frozenset[str], outputs: Seque
         tuple(result.requires_grad for result in results),
         frozenset(name for name, leaf in leaves.items() if id(leaf) in reached),
         tuple(dict.fromkeys(storages[at] for at in saved if at in storages)),
+        tuple(
+            name
+            for name in written(step)
+            if name in given and _has_copy(given[name], saved, storages)
+        ),
     )
 
 
@@ -128,6 +136,16 @@ def _known(name: str, sample: Sample) -> Any:
     if shape is None or name[0] not in "sn":
         return 1
     return shape[int(dim)] if dim else math.prod(shape)
+
+
+def _has_copy(
+    tensor: torch.Tensor, saved: Mapping[int, torch.Tensor], known: Mapping[int, str]
+) -> bool:
+    """Whether something is saved that is none of the op's tensors and has this one's shape and dtype."""
+    return any(
+        at not in known and other.shape == tensor.shape and other.dtype == tensor.dtype
+        for at, other in saved.items()
+    )
 
 
 def _storage(tensor: torch.Tensor) -> int:
