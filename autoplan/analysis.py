@@ -102,7 +102,7 @@ class Group:
     """Several ops together: a layer, a phase, everything.
 
     Attributes:
-        name: of the layer or phase; ``total``.
+        name: of the layer or phase; ``total``, ``model``.
         ops: their indices.
         forward, backward: sums; depth along the critical path through these ops.
         saved_bytes: bytes kept for backward because of them, each storage once, parameters left out (they are kept anyway).
@@ -133,7 +133,7 @@ class Analysis:
     Attributes:
         ops: in program order, guards left out.
         layers: in order of first use; phases: Besta & Hoefler's classes, those with ops.
-        total: everything.
+        total: everything; model: all but loss and metrics.
         hoisted: `hoisted_values`.
         rows: of every axis.
     """
@@ -142,6 +142,7 @@ class Analysis:
     layers: tuple[Group, ...]
     phases: tuple[Group, ...]
     total: Group
+    model: Group
     hoisted: tuple[Hoisted, ...]
     rows: Mapping[str, float] = field(default_factory=dict)
 
@@ -179,6 +180,7 @@ def analyse_at(
         tuple(groups.of(name, [op for op in ops if op.layer == name]) for name in named),
         tuple(groups.of(phase, [op for op in ops if op.phase == phase]) for phase in found),
         groups.of("total", ops),
+        groups.of("model", [op for op in ops if op.layer != LOSS]),
         hoisted_values(graph, values),
         dict(rows),
     )
@@ -218,6 +220,11 @@ class _Groups:
             graph,
             {op.index: op.forward.depth for op in ops},
             {op.index: op.backward.depth for op in ops if op.backward is not None},
+            {
+                op.index: {name: depth.evaluate(values) for name, depth in op.backward.towards}
+                for op in graph.ops
+                if op.backward is not None and op.backward.towards
+            },
         )
 
     def of(self, name: str, ops: Sequence[OpFigures]) -> Group:

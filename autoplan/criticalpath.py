@@ -14,13 +14,19 @@ class CriticalPath:
         graph: the program.
         forward: by op index, its own depth; an op that is not in it counts nothing, but joins others.
         backward: the same of those that a gradient passes.
+        towards: of these, by input the depth of its gradient where it is less (`Work.towards`).
     """
 
     def __init__(
-        self, graph: OpGraph, forward: Mapping[int, float], backward: Mapping[int, float]
+        self,
+        graph: OpGraph,
+        forward: Mapping[int, float],
+        backward: Mapping[int, float],
+        towards: Mapping[int, Mapping[str, float]],
     ) -> None:
         self.forward_depths = forward
         self.backward_depths = backward
+        self.towards = towards
         self.maker: dict[str, int] = {}
         self.before: dict[int, tuple[int, ...]] = {}
         for op in graph.ops:
@@ -44,12 +50,14 @@ class CriticalPath:
         for index in reversed(self.before):
             if index not in self.backward_depths:
                 continue
-            own = self.backward_depths[index] if index in chosen else 0.0
-            reached = own + arriving.get(index, 0.0)
+            arrived = arriving.get(index, 0.0)
+            own = self.backward_depths[index]
+            shorter = self.towards.get(index, {})
             if index in chosen:
-                deepest = max(deepest, reached)
+                deepest = max(deepest, arrived + own)
             for name in self.differentiated[index]:
                 if name in self.maker:
                     other = self.maker[name]
-                    arriving[other] = max(arriving.get(other, 0.0), reached)
+                    step = shorter.get(name, own) if index in chosen else 0.0
+                    arriving[other] = max(arriving.get(other, 0.0), arrived + step)
         return deepest

@@ -222,6 +222,8 @@ class Work:
         moves: elements that are copied without being computed with.
         cells: rows read times rows written where ``nnz`` counts which of these pairs meet; ``nnz / cells`` is the density.
         depth: longest chain of operations that must follow one another (`symbolic.Depth`), on as many processors as help.
+        towards: of a backward, by input the depth of its gradient, where that of another input is longer (a weight's is a tree
+            over all rows, but the gradients of earlier layers do not wait for it).
     """
 
     kind: Literal[
@@ -244,6 +246,7 @@ class Work:
     moves: Polynomial = ZERO
     cells: Polynomial = ZERO
     depth: Depth = INSTANT
+    towards: tuple[tuple[str, Depth], ...] = ()
 
     @property
     def operations(self) -> Polynomial:

@@ -26,15 +26,21 @@ def deepest(call: Call, found: Sequence[Polynomial]) -> Depth:
     return Depth.over(max(found, key=lambda rows: rows.evaluate(first))) if found else ONE
 
 
-def broadcast_back(call: Call, dims: Dims, wanted: Sequence[TensorMeta]) -> Depth:
-    """Gradients of an elementwise result, added up over the dimensions along which an input was repeated."""
-    repeated: list[Polynomial] = []
+def broadcast_back(dims: Dims, wanted: Sequence[TensorMeta]) -> dict[str, Polynomial]:
+    """By input, over how many entries of an elementwise result its gradient is added up: those along which it was repeated."""
+    repeated: dict[str, Polynomial] = {}
     for tensor in wanted:
-        own = (1,) * (len(dims) - len(tensor.dims)) + tensor.dims
-        over = [dim for dim, mine in zip(dims, own, strict=True) if dim != mine]
-        if over:
-            repeated.append(product(over))
-    return deepest(call, repeated)
+        own = ((1,) * len(dims) + tensor.dims)[len(tensor.dims) :]
+        spread = [dim for dim, mine in zip(dims, own, strict=True) if dim != mine]
+        repeated[tensor.name] = product(spread)
+    return repeated
+
+
+def towards(added: Mapping[str, Polynomial]) -> tuple[tuple[str, Depth], ...]:
+    """`Work.towards` where each gradient is added up over so many entries; empty where all are alike."""
+    if len(set(added.values())) < 2:
+        return ()
+    return tuple((name, Depth.over(entries)) for name, entries in added.items())
 
 
 def colliding(call: Call, index: TensorMeta, at: int = 0) -> Depth:

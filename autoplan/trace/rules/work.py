@@ -44,12 +44,14 @@ def elementwise(call: Call, dims: Dims, flops: float = 1.0) -> tuple[Work, Work]
         "elementwise", elements * flops, read(call, call.inputs), written, depth=depth.ONE
     )
     gradients = wanted(call)
+    added = depth.broadcast_back(dims, gradients)
     backward = Work(
         "elementwise",
         elements * (flops * len(gradients)),
         written + read(call, gradients),
         read(call, gradients),
-        depth=depth.broadcast_back(call, dims, gradients),
+        depth=depth.deepest(call, list(added.values())),
+        towards=depth.towards(added),
     )
     return forward, backward
 
@@ -57,8 +59,14 @@ def elementwise(call: Call, dims: Dims, flops: float = 1.0) -> tuple[Work, Work]
 def mixing(call: Call, dims: Dims, over: Sequence[Dim], flops: float = 1.0) -> tuple[Work, Work]:
     """As `elementwise`, with a reduction over some dimensions in each direction (a norm, a running sum)."""
     forward, backward = elementwise(call, dims, flops)
-    tree = depth.over(over)
-    return replace(forward, depth=tree), replace(backward, depth=tree)
+    added = depth.broadcast_back(dims, wanted(call))
+    # of the input each entry follows from all that it is mixed with; weights were repeated
+    added.update((name, product(over)) for name in added if name == call.inputs[0].name)
+    back = depth.deepest(call, list(added.values()))
+    return (
+        replace(forward, depth=depth.over(over)),
+        replace(backward, depth=back, towards=depth.towards(added)),
+    )
 
 
 def softmax(call: Call, dims: Dims, over: Sequence[Dim], *, log: bool) -> tuple[Work, Work]:
@@ -131,15 +139,18 @@ def product_of(
         depth=Depth.over(added[0]),
     )
     gradients = [tensor for tensor in factors if tensor.requires_grad]
-    longest = [
-        rows for tensor, rows in zip(factors, added[1:], strict=True) if tensor.requires_grad
-    ]
+    sums = {
+        tensor.name: rows
+        for tensor, rows in zip(factors, added[1:], strict=True)
+        if tensor.requires_grad
+    }
     backward = Work(
         "dense",
         multiplied * (2.0 * len(gradients)),
         written * float(len(gradients)) + read(call, factors),
         read(call, wanted(call)),
-        depth=depth.deepest(call, longest),
+        depth=depth.deepest(call, list(sums.values())),
+        towards=depth.towards(sums),
     )
     return forward, backward
 
