@@ -206,6 +206,8 @@ SUMMED_BYTES: Mapping[str, int] = {**DTYPE_BYTES, "bfloat16": 4, "int16": 4}
 """Bytes of an element in an all-reduce: sums of these types travel, and are added, in a type twice as wide."""
 DRAWING = frozenset({"keyed_bernoulli"})
 """Kernels whose random draws are keyed by the rows of the op's first input."""
+LOCAL_ROWS = "local_rows"
+"""The kernel of an op whose numbers are all counts of this rank's rows."""
 FINDING = frozenset({"nll_loss_counted", "mean_loss_counted"})
 """Kernels that find the rows of the op's first input in a whole tensor, by their keys."""
 

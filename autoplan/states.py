@@ -49,6 +49,22 @@ _GRAPH = (*_EDGE, *_PARTIAL)
 """Per-graph rows: O on a closed partition, partial sums (pooling across parts) on any other; never both in one plan."""
 
 
+def has_halo(axes: Mapping[str, Axis], name: str) -> bool:
+    """Whether tensors along an axis may lie in H: nodes of one type, or of several, joined (each part: owned, then halo)."""
+    axis = axes[name]
+    if axis.kind == "concat":
+        return all(has_halo(axes, part) for part in axis.parts)
+    return axis.kind == "base" and axis.role == "node"
+
+
+def parts_of(axes: Mapping[str, Axis], name: str) -> tuple[str, ...]:
+    """The axes that an exchange along an axis goes over, one after the other: itself, or of joined nodes every part."""
+    axis = axes[name]
+    if axis.kind != "concat":
+        return (name,)
+    return tuple(each for part in axis.parts for each in parts_of(axes, part))
+
+
 def sharded_axis(tensor: TensorMeta, axes: Mapping[str, Axis]) -> str | None:
     """The one axis of the tensor that a partition cuts; None when it has none or more than one."""
     found = [
@@ -65,13 +81,15 @@ def transitions(tensor: TensorMeta, axes: Mapping[str, Axis]) -> tuple[Transitio
     """The transitions an op's output may take.
 
     Positions into an axis have no transition (global and local numbering differ), nor have rows of derived axes (their
-    order in a shard is not that of the whole).
+    order in a shard is not that of the whole), but for nodes of several types that are joined: each part has its own.
     """
     axis = sharded_axis(tensor, axes)
     if axis is None:
         return _PARTIAL if "S" in tensor.states else ()
-    if tensor.index is not None or axes[axis].kind != "base":
+    if tensor.index is not None:
         return ()
+    if axes[axis].kind != "base":
+        return _NODE if has_halo(axes, axis) else ()
     if axes[axis].role == "graph":
         return _GRAPH if "S" in tensor.states else _EDGE
     return _NODE if axes[axis].role == "node" else _EDGE

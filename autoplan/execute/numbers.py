@@ -11,11 +11,11 @@ from typing import Any
 
 from autoplan.errors import PlanError
 from autoplan.execute.source import Body, axis_text, variable
-from autoplan.opgraph import Axis, OpGraph, State
+from autoplan.opgraph import OpGraph, State
 from autoplan.program.ir import OpStep
 from autoplan.program.torch_internals import STORED_ENTRIES, schema, tree_unflatten
 from autoplan.stages import mask_of
-from autoplan.states import transitions
+from autoplan.states import has_halo, transitions
 
 _SIZE = re.compile(
     r"\bs(?P<s>\d+)_(?P<d>\d+)\b|\bn(?P<n>\d+)\b|\bz(?P<z>\d+)\b"
@@ -79,7 +79,7 @@ class Numbers:
     def rows(self, axis: str, state: State) -> str:
         """The name of an axis's number of rows on this rank in a state."""
         about = self._opgraph.axes[axis]
-        state = _state_of(about, state)
+        state = self._state_of(axis, state)
         name = f"rows_{self._text(axis)}_{state}"
         if name in self._known:
             return name
@@ -114,7 +114,7 @@ class Numbers:
     def keys(self, axis: str, state: State) -> str:
         """The variable that holds the global keys of an axis's rows on this rank in a state."""
         about = self._opgraph.axes[axis]
-        state = _state_of(about, state)
+        state = self._state_of(axis, state)
         name = f"keys_{self._text(axis)}_{state}"
         if name in self._known:
             return name
@@ -139,6 +139,12 @@ class Numbers:
             rows = self.rows(axis, state)
             self._body.add(f"{name} = torch.arange({rows}, device=device)", name)
         return name
+
+    def _state_of(self, axis: str, state: State) -> State:
+        """Where an axis has no rows of its own in a state: only nodes have a halo, and other axes are whole everywhere."""
+        if self._opgraph.axes[axis].kind == "other" or state == "S":
+            return "R"
+        return "O" if state == "H" and not has_halo(self._opgraph.axes, axis) else state
 
     def _text(self, axis: str) -> str:
         """An axis as a part of an identifier that no other axis has."""
@@ -191,15 +197,6 @@ class Numbers:
             f"the rows that tensor {tensor} selects are needed in state {state}, where the plan does not have it; "
             "choose that state for the op that makes it"
         )
-
-
-def _state_of(axis: Axis, state: State) -> State:
-    """Where an axis has no rows of its own in a state: only nodes have a halo, and other axes are whole everywhere."""
-    if axis.kind == "other" or state == "S":
-        return "R"
-    if state == "H" and not (axis.kind == "base" and axis.role == "node"):
-        return "O"
-    return state
 
 
 def is_shape(step: OpStep, operator: str) -> list[bool]:

@@ -17,7 +17,7 @@ from autoplan.execute.numbers import Numbers, is_shape
 from autoplan.execute.placement import Placement, place
 from autoplan.execute.source import Body
 from autoplan.execute.variables import Variables
-from autoplan.opgraph import DRAWING, FINDING, Op, OpGraph, OpStrategy, State
+from autoplan.opgraph import DRAWING, FINDING, LOCAL_ROWS, Op, OpGraph, OpStrategy, State
 from autoplan.program.codegen import ConstantTable, format_arguments, format_test, guard_message
 from autoplan.program.ir import (
     ConstantStep,
@@ -135,6 +135,8 @@ class Writer:
         if operator is None:
             _check_sendable(step, op)
         shape = is_shape(step, operator or "")
+        if strategy.kernel == LOCAL_ROWS:
+            shape = [True] * len(shape)
         args = [
             self._argument(argument, states, strategy.rows if local else "R")
             for argument, local in zip(step.args, shape, strict=True)

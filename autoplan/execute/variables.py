@@ -10,7 +10,7 @@ from autoplan.execute.source import Body, variable
 from autoplan.opgraph import OpGraph, State
 from autoplan.program.ir import Program, StateSlot
 from autoplan.program.rank_program import RankInput, RankTransition, TensorKey
-from autoplan.states import Transition, sharded_axis
+from autoplan.states import Transition, parts_of, sharded_axis
 
 _SLICES = {("R", "O"): "own_rows", ("R", "H"): "local_rows", ("H", "O"): "drop_halo"}
 
@@ -119,7 +119,8 @@ class Variables:
             for step in self.transitions
             if step.exchange == "all_gather"
         }
-        return tuple(sorted(axis for axis in axes if axis is not None))
+        parts = (parts_of(self.opgraph.axes, axis) for axis in axes if axis is not None)
+        return tuple(sorted({part for found in parts for part in found}))
 
     def _source(self, slot: StateSlot) -> str:
         return self.opgraph.tensors[slot.name].source or slot.path
@@ -145,9 +146,12 @@ class Variables:
         if step.exchange == "all_reduce":
             call = f"all_reduce(context, {held})"
         else:
+            assert axis is not None
+            parts = parts_of(self.opgraph.axes, axis)
+            along = parts[0] if len(parts) == 1 else parts
             sliced = step.exchange == "none"
             function = _SLICES[step.source, step.target] if sliced else step.exchange
-            call = f"{function}(context, {held}, {axis!r}, {dim})"
+            call = f"{function}(context, {held}, {along!r}, {dim})"
         result = (tensor, step.target)
         name = self.define(*result)
         # without a gradient the mode does not matter, and switching it costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoplan.opgraph import DTYPE_BYTES, SUMMED_BYTES, OpGraph, Polynomial, TensorMeta, Work
@@ -12,7 +13,7 @@ from autoplan.pricing.collectives import (
 )
 from autoplan.pricing.group import Group, RowTable
 from autoplan.pricing.table import Price, Pricer, price_works
-from autoplan.states import Transition, sharded_axis
+from autoplan.states import Transition, parts_of, sharded_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,13 @@ def payload(
         raise ValueError(f"{tensor.name} has no axis to exchange rows of")
     row = row_bytes(tensor, axis, rows)
     shards = group.partition.shards
+    parts = parts_of(graph.axes, axis)
     if transition.exchange == "halo_exchange":
-        forward = tuple(shard.sent_rows.get(axis, 0) * row for shard in shards)
-        backward = tuple(shard.halo_rows.get(axis, 0) * row for shard in shards)
+        forward = tuple(_sum_of(shard.sent_rows, parts) * row for shard in shards)
+        backward = tuple(_sum_of(shard.halo_rows, parts) * row for shard in shards)
         return forward, backward
     whole = round(rows["R"][0][axis])
-    owned = [shard.owned_rows[axis] for shard in shards]
+    owned = [_sum_of(shard.owned_rows, parts) for shard in shards]
     forward = tuple(mine * (group.size - 1) * row for mine in owned)
     backward = tuple((whole - mine) * row for mine in owned)
     return forward, backward
@@ -88,7 +90,9 @@ def price_moves(
             moves.append(PricedMove(tensor.name, transition, free, free, sent, returned, sent))
             continue
         works = _local_work(tensor, transition, sent, graph, rows, group)
-        received = _received(transition, sharded_axis(tensor, graph.axes) or "", sent, group)
+        axis = sharded_axis(tensor, graph.axes)
+        parts = () if axis is None else parts_of(graph.axes, axis)
+        received = _received(transition, parts, sent, group)
         if transition.exchange == "none":
             there = back = 0.0
         elif transition.exchange == "all_reduce":
@@ -134,18 +138,22 @@ def _price(
 
 
 def _received(
-    transition: Transition, axis: str, forward: tuple[int, ...], group: Group
+    transition: Transition, parts: Sequence[str], forward: tuple[int, ...], group: Group
 ) -> tuple[float, ...]:
-    """What each rank receives of rows along an axis, where every rank sends so much."""
+    """What each rank receives of rows along axes, where every rank sends so much."""
     if transition.exchange == "all_gather":
         share = [sent / (group.size - 1) for sent in forward]
         return tuple(sum(share) - own for own in share)
     if group.partition is None or not any(forward):
         return tuple(map(float, forward))
     shards = group.partition.shards
-    rows_sent = sum(shard.sent_rows.get(axis, 0) for shard in shards)
+    rows_sent = sum(_sum_of(shard.sent_rows, parts) for shard in shards)
     row = sum(forward) / rows_sent if rows_sent else 0.0
-    return tuple(shard.halo_rows.get(axis, 0) * row for shard in shards)
+    return tuple(_sum_of(shard.halo_rows, parts) * row for shard in shards)
+
+
+def _sum_of(rows: Mapping[str, int], axes: Sequence[str]) -> int:
+    return sum(rows.get(axis, 0) for axis in axes)
 
 
 def _local_work(

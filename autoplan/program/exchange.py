@@ -13,30 +13,41 @@ right too. Slices (R -> O, R -> H, H -> O) are plain indexing: torch's own backw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from autoplan.errors import PlanError
+from autoplan.opgraph import State
 from autoplan.program.context import AxisRows, RankContext
 
 
+Along = str | tuple[str, ...]
+"""An axis; or of nodes of several types that are joined, the axis of each part: what is exchanged, is so part by part."""
+
+
 def halo_exchange(
-    context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0
+    context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
 ) -> torch.Tensor:
     """O -> H: appends the halo rows, fetched from their owners; of a closed partition there are none, and nothing is sent.
 
     ``tensor`` has this rank's owned nodes of the type that ``axis`` counts along ``dim``.
     """
+    if isinstance(axis, tuple):
+        return _by_parts(halo_exchange, "O", context, tensor, axis, dim)
     _check_rows(f"halo exchange along '{axis}'", tensor, dim, context.axes[axis].owned)
     if context.closed:
         return tensor
     return _apply(_HaloExchange, context, tensor, dim, axis)
 
 
-def all_gather(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
+def all_gather(
+    context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
+) -> torch.Tensor:
     """O -> R: all ranks' rows of ``axis`` along ``dim``, in global order."""
+    if isinstance(axis, tuple):
+        return _by_parts(all_gather, "O", context, tensor, axis, dim)
     _check_rows(f"all-gather along '{axis}'", tensor, dim, context.axes[axis].owned)
     return _apply(_AllGather, context, tensor, dim, axis)
 
@@ -46,21 +57,47 @@ def all_reduce(context: RankContext, tensor: torch.Tensor) -> torch.Tensor:
     return _call(_AllReduce, tensor, context)
 
 
-def own_rows(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
+def own_rows(
+    context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
+) -> torch.Tensor:
     """R -> O: this rank's owned rows of ``axis``."""
+    if isinstance(axis, tuple):
+        return _by_parts(own_rows, "R", context, tensor, axis, dim)
     rows = context.axes[axis]
     return tensor.index_select(dim, rows.ids[: rows.owned])
 
 
-def local_rows(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
+def local_rows(
+    context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
+) -> torch.Tensor:
     """R -> H: this rank's owned rows, then its halo rows."""
+    if isinstance(axis, tuple):
+        return _by_parts(local_rows, "R", context, tensor, axis, dim)
     return tensor.index_select(dim, context.axes[axis].ids)
 
 
-def drop_halo(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
+def drop_halo(
+    context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
+) -> torch.Tensor:
     """H -> O: the owned rows; along the first dimension a view, where no data moves."""
+    if isinstance(axis, tuple):
+        return _by_parts(drop_halo, "H", context, tensor, axis, dim)
     owned = tensor.narrow(dim, 0, context.axes[axis].owned)
     return owned if dim == 0 else owned.contiguous()
+
+
+def _by_parts(
+    function: Callable[[RankContext, torch.Tensor, str, int], torch.Tensor],
+    state: State,
+    context: RankContext,
+    tensor: torch.Tensor,
+    axes: Sequence[str],
+    dim: int,
+) -> torch.Tensor:
+    """A transition of rows of several axes, which lie one after the other in the state that it starts from."""
+    sizes = [context.rows(axis, state) for axis in axes]
+    parts = zip(torch.split(tensor, sizes, dim), axes, strict=True)
+    return torch.cat([function(context, part, axis, dim) for part, axis in parts], dim)
 
 
 def _check_rows(what: str, tensor: torch.Tensor, dim: int, rows: int) -> None:

@@ -5,6 +5,7 @@ op's own arguments, local ones. They are built from differentiable primitives (t
 adjoints follow. States in brackets are those of the arguments and results.
 
     local                the recorded op itself
+    local_rows           the same, its numbers being counts of this rank's rows
     mean_over_rows       mean over a sharded dimension [O -> S]: local sum / global count
     mean_loss            elementwise losses with reduction mean [O -> S]: local sum / global count
     nll_loss             nll_loss_forward, mean or sum [O -> R]; one all-reduce of two numbers
@@ -43,6 +44,11 @@ from autoplan.program.torch_internals import schema
 def local(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
     """The recorded op on local tensors."""
     return resolve(info.func)(*args, **kwargs)
+
+
+def local_rows(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
+    """The recorded op; the program that calls it gives it local numbers."""
+    return local(context, info, *args, **kwargs)
 
 
 def mean_over_rows(
@@ -223,6 +229,7 @@ KERNELS: Mapping[str, Kernel] = {
     kernel.__name__: kernel
     for kernel in (
         local,
+        local_rows,
         mean_over_rows,
         mean_loss,
         nll_loss,

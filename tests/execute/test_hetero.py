@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch_geometric import nn as gnn
 
 from autoplan.execute.difference import first_difference
@@ -55,6 +56,29 @@ def to_hetero():
     return gnn.to_hetero(Homogeneous(), METADATA, aggr="sum")
 
 
+class Joined(nn.Module):
+    """Types are joined by hand, as `HeteroData.to_homogeneous` joins them."""
+
+    def __init__(self):
+        super().__init__()
+        self.lins = nn.ModuleDict({kind: nn.Linear(width, 8) for kind, width in WIDTHS.items()})
+        self.first = gnn.SAGEConv(8, 8)
+        self.second = gnn.GATConv(8, CLASSES, heads=2, concat=False, add_self_loops=False)
+
+    def forward(self, x_dict, edges):
+        first, total = {}, 0
+        for kind, x in x_dict.items():
+            first[kind], total = total, total + x.size(0)
+        h = torch.cat([self.lins[kind](x) for kind, x in x_dict.items()])
+        pairs = [
+            torch.stack([index[0] + first[source], index[1] + first[destination]])
+            for (source, _, destination), index in edges.items()
+        ]
+        index = torch.cat(pairs, dim=1)
+        h = F.dropout(self.first(h, index).relu(), 0.3, self.training)
+        return self.second(h, index)[first["paper"] : first["venue"]]
+
+
 class HAN(nn.Module):
     def __init__(self):
         super().__init__()
@@ -70,6 +94,7 @@ MODELS = {
     "GAT": (lambda: convolutions(gat), hetero_conv),
     "GCN": (lambda: convolutions(gcn_where_legal), hetero_conv),
     "to_hetero": (to_hetero, lambda model, x, edges: model(x, edges)["paper"]),
+    "joined": (Joined, lambda model, x, edges: model(x, edges)),
     "HAN": (HAN, lambda model, x, edges: model(x, edges)),
 }
 

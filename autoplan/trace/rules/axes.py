@@ -18,6 +18,7 @@ from autoplan.opgraph import (
     is_index_axis,
     is_node_axis,
 )
+from autoplan.states import has_halo, parts_of
 
 Dim = str | int
 """An axis name, or a fixed size."""
@@ -176,7 +177,12 @@ class AxisTable:
 
     def has_halo(self, axis: str) -> bool:
         """Whether tensors along the axis may lie in state H."""
-        return is_node_axis(axis)
+        return has_halo(self.axes, axis)
+
+    def flat(self, axis: str) -> tuple[str, ...] | None:
+        """The node axes that a joined axis is made of, in order; None where it is no such axis."""
+        joined = self.axes[axis].kind == "concat" and self.has_halo(axis)
+        return parts_of(self.axes, axis) if joined else None
 
     def depends_on_data(self, dim: Dim) -> bool:
         """Whether the rows are known only when the program runs: a ``select`` axis is involved."""

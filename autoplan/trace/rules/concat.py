@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoplan.opgraph import End, IndexInto, TensorMeta
+from autoplan.opgraph import End, IndexInto, State, TensorMeta
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import by_rows, linear
 from autoplan.trace.rules.registry import rule
+from autoplan.trace.rules.shifts import joined_axis
 
 
 @rule("concat", "cat", "concatenate")
@@ -31,11 +32,14 @@ def joined(call: Call) -> Ruling | None:
     dims = _with(parts[0].dims, dim, call.axes.concat([str(d) for d in along]))
     forward, backward = work.moved(call, dims)
     cut = call.axes.cut(dims)
-    index, mixed = _ends_along_rows(parts)
+    index, mixed = _ends_along_rows(call, parts)
     if cut != (dim,) or mixed:
         return Ruling((Output(dims),), forward, backward)
-    strategy = call.strategy("O", {part.name: "O" for part in parts}, "O")
-    return Ruling((Output(dims, index),), forward, backward, (strategy,), reads_positions=True)
+    states: list[State] = ["O"]
+    if index is None and call.axes.has_halo(str(dims[dim])):
+        states.append("H")
+    strategies = tuple(call.strategy(s, {part.name: s for part in parts}, s) for s in states)
+    return Ruling((Output(dims, index),), forward, backward, strategies, reads_positions=True)
 
 
 @rule("concat", "stack")
@@ -89,7 +93,9 @@ def _stacked(call: Call, parts: Sequence[TensorMeta], dims: Dims, dim: int) -> R
     return Ruling((Output(dims, index),), forward, backward, strategies, reads_positions=True)
 
 
-def _ends_along_rows(parts: Sequence[TensorMeta]) -> tuple[IndexInto | None, bool]:
+def _ends_along_rows(
+    call: Call, parts: Sequence[TensorMeta]
+) -> tuple[IndexInto | None, bool]:
     """Provenance of positions joined along rows, entry by entry; ``True``: positions and other numbers are mixed."""
     found = [part.index for part in parts]
     if all(index is None for index in found):
@@ -101,10 +107,12 @@ def _ends_along_rows(parts: Sequence[TensorMeta]) -> tuple[IndexInto | None, boo
     if any(len(index.ends) not in (1, length) for index in known):
         return None, True
     whole = [index.repeated(length // len(index.ends)) for index in known]
-    if len({index.axes for index in whole}) > 1:
+    columns = list(zip(*(zip(i.axes, i.ends, strict=True) for i in whole), strict=True))
+    axes = [along for column in columns if (along := joined_axis(call.axes, column)) is not None]
+    if len(axes) < len(columns):
         return None, True
-    columns = zip(*(index.ends for index in whole), strict=True)
-    return IndexInto(whole[0].axes, tuple(_either(column) for column in columns)), False
+    ends = tuple(_either([end for _, end in column]) for column in columns)
+    return IndexInto(tuple(axes), ends), False
 
 
 def _ends_along_entries(parts: Sequence[TensorMeta], dim: int) -> tuple[IndexInto | None, bool]:

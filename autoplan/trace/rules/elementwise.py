@@ -11,6 +11,7 @@ from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.placement import broadcast, by_rows, linear
 from autoplan.trace.rules.registry import rule
+from autoplan.trace.rules.shifts import rows_added, shifted
 
 CHEAP = [
     "neg",
@@ -122,6 +123,24 @@ COSTLY = [
 _COSTLY_FLOPS = 8.0
 
 
+def _moved(call: Call) -> Ruling | None:
+    """Positions plus a sum of axes' rows: those of one node type, moved past the rows of others."""
+    source = call.inputs[0]
+    plain = call.base == "add" and len(call.inputs) == 1 and call.get("alpha", 1) == 1
+    if not plain or source.index is None:
+        return None
+    before = call.numbers.counted(call.get("other"))
+    index = None if before is None else shifted(call.axes, source.index, sorted(before.elements()))
+    if index is None:
+        return None
+    forward, backward = work.elementwise(call, source.dims, 1.0)
+    output = Output(source.dims, index)
+    strategy = call.strategy(
+        "O", {source.name: "O"}, "O", rows=rows_added(index.ends[0]), kernel="local_rows"
+    )
+    return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
+
+
 def _ruling(call: Call, flops: float) -> Ruling | None:
     # an in-place op keeps the shape of what it writes, which may not be fewer dimensions than the result
     dims = broadcast(call, call.inputs)
@@ -135,7 +154,7 @@ def _ruling(call: Call, flops: float) -> Ruling | None:
 @rule("elementwise", *CHEAP)
 def cheap(call: Call) -> Ruling | None:
     """About one operation an element."""
-    ruling = _ruling(call, 1.0)
+    ruling = _moved(call) or _ruling(call, 1.0)
     if ruling is None or call.base not in ("bitwise_not", "logical_not"):
         return ruling
     known = call.owned_where.get(call.inputs[0].name, {})

@@ -10,6 +10,7 @@ from autoplan.trace.rules.axes import Dim, Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import ROW_STATES
 from autoplan.trace.rules.registry import rule
+from autoplan.trace.rules.shifts import is_moved, points_into
 
 
 @rule("gather", "index_select")
@@ -153,7 +154,7 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
         return Ruling((Output(dims),), forward, backward)
     at = source.index
     owned = call.owned_where.get(mask.name, {}).get(True, frozenset())
-    if at is not None and call.identity(source) in owned:
+    if at is not None and call.identity(source) in owned and not is_moved(at):
         at = IndexInto(at.axes, tuple("dst" for _ in at.ends))
     strategy = call.strategy("O", {source.name: "O", mask.name: "O"}, "O")
     return Ruling((Output(dims, at),), forward, backward, (strategy,), reads_positions=True)
@@ -161,11 +162,12 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
 
 def _state_of(call: Call, axis: Dim, at: IndexInto | None) -> State | None:
     """The state that rows must be in to be read at local positions; None: only whole."""
-    if at is None or at.axis != axis or "any" in at.ends:
+    named = at is not None and "any" not in at.ends and isinstance(axis, str)
+    if not named or at is None or not points_into(call.axes, at, str(axis)):
         return None
     if call.axes.is_whole(at):
         return "O"
-    return "H" if call.axes.has_halo(at.axis) else None
+    return "H" if call.axes.has_halo(str(axis)) else None
 
 
 def _within_rows(

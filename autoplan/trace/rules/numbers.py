@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from autoplan.opgraph import Axis, Polynomial
 from autoplan.program.ir import Expression
+from autoplan.states import parts_of
 from autoplan.trace.rules.axes import Dim, Dims
 
 _SIZE = re.compile(r"\b(?:s(\d+)_(\d+)|n(\d+)|v(\d+)\.size\((\d+)\)|v(\d+)\.numel\(\))")
@@ -76,7 +78,7 @@ class Numbers:
         if not total.terms:
             return 0
         if len(total.terms) > 1:
-            return None
+            return self._joined(total)
         coefficient, symbols = total.terms[0]
         if not symbols:
             return int(coefficient) if coefficient == int(coefficient) else None
@@ -84,6 +86,30 @@ class Numbers:
             return None
         blocks = f"{symbols[0]}*{coefficient:g}"
         return symbols[0] if coefficient == 1 else blocks if blocks in self._axes else None
+
+    def counted(self, number: Any) -> Counter[str] | None:
+        """The base axes whose rows a number is the sum of, each as often as it counts; None when it is something else."""
+        total = self.polynomial(number)
+        return None if total is None else self._summands(total)
+
+    def _summands(self, total: Polynomial) -> Counter[str] | None:
+        found: Counter[str] = Counter()
+        for coefficient, symbols in total.terms:
+            if len(symbols) != 1 or coefficient < 0 or coefficient != int(coefficient):
+                return None
+            for axis in parts_of(self._axes, symbols[0]):
+                found[axis] += int(coefficient)
+        return found
+
+    def _joined(self, total: Polynomial) -> str | None:
+        """The one axis that joins the axes whose rows a number is the sum of."""
+        wanted = self._summands(total)
+        found = [
+            name
+            for name, axis in self._axes.items()
+            if axis.kind == "concat" and Counter(parts_of(self._axes, name)) == wanted
+        ]
+        return found[0] if len(found) == 1 else None
 
     def _rows_of(self, dim: Dim) -> Polynomial:
         """The size of a dimension; heads are counted by the rows that have them."""

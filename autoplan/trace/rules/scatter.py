@@ -10,6 +10,7 @@ from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.placement import by_rows
 from autoplan.trace.rules.registry import rule
+from autoplan.trace.rules.shifts import points_into
 
 
 @rule("scatter", "scatter_add", "scatter_reduce", "scatter")
@@ -70,7 +71,8 @@ def _written(
         rows = by_rows(call, target.dims) if plain and cut and _shares(call, target) else ()
         return Ruling((output,), forward, backward, rows)
     at = index.index
-    local = at is not None and at.axis == target.dims[dim] and len(at.ends) == 1
+    axis = str(target.dims[dim])
+    local = at is not None and len(at.ends) == 1 and points_into(call.axes, at, axis)
     if not (local and at is not None and call.axes.is_whole(at)):
         return Ruling((output,), forward, backward)
     others = [tensor for tensor in (index, source) if tensor is not None and tensor.dims]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from autoplan.opgraph import IndexInto
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import Dim, Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
-from autoplan.trace.rules.placement import by_rows, linear
+from autoplan.trace.rules.placement import ROW_STATES, by_rows, linear
 from autoplan.trace.rules.registry import rule
 from autoplan.trace.rules.reshape import carried
+from autoplan.trace.rules.shifts import parts_between
 
 
 def seen_through(call: Call, dims: Dims, index: IndexInto | None, identity: str = "") -> Ruling:
@@ -125,6 +127,14 @@ def sliced(call: Call) -> Ruling | None:
     old = source.dims[dim]
     if call.axes.agrees(old, seen[dim]) and _takes_all(call, old):
         return seen_through(call, source.dims, source.index, call.identity(source))
+    part = _part(call, old)
+    if part is not None and call.axes.agrees(part, seen[dim]) and source.index is None:
+        dims = (*source.dims[:dim], part, *source.dims[dim + 1 :])
+        whole = call.axes.cut(source.dims) == (dim,)
+        halo = call.axes.has_halo(str(old)) and call.axes.has_halo(part)
+        states = ROW_STATES if halo else ROW_STATES[:1]
+        taken = tuple(call.strategy(s, {source.name: s}, s) for s in states if whole)
+        return Ruling((Output(dims),), work.NOTHING, work.NOTHING, taken)
     new = call.axes.match(seen[dim])
     dims = (*source.dims[:dim], new, *source.dims[dim + 1 :])
     if dim in call.axes.cut(source.dims) or not isinstance(new, int):
@@ -189,6 +199,20 @@ def _squeezes_rows(call: Call, before: Dims) -> bool:
     given = call.get("dim", range(len(before)))
     squeezed = {normal(dim, len(before)) for dim in ([given] if isinstance(given, int) else given)}
     return bool(squeezed & set(call.axes.cut(before)))
+
+
+def _part(call: Call, old: Dim) -> str | None:
+    """The axis of the rows that a slice takes of a joined axis: one of its parts."""
+    end = call.get("end")
+    start = call.numbers.counted(call.get("start") or 0)
+    last = isinstance(end, int) and end >= sys.maxsize
+    if not isinstance(old, str) or call.axes.flat(old) is None or call.get("step", 1) != 1:
+        return None
+    stop = Counter(call.axes.flat(old)) if end is None or last else call.numbers.counted(end)
+    if start is None or stop is None:
+        return None
+    parts = parts_between(call.axes, old, start, stop)
+    return parts[0] if parts is not None and len(parts) == 1 else None
 
 
 def _takes_all(call: Call, dim: Dim) -> bool:
