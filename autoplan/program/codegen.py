@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from autoplan.errors import GuardError
+import autoplan.program.typed_matmul  # noqa: F401  # programs call the operators that it registers
 from autoplan.program.ir import (
     GRAPH,
     ConstantStep,

@@ -94,6 +94,10 @@ FUNCTION_APPLY: Callable[..., Any] = torch.autograd.Function.apply.__func__  # t
 """`autograd.Function.apply` before it is bound to a class."""
 
 
+REGISTERED = "GeneratedBackwardFor_"
+"""How torch names the `autograd.Function` of an operator that was registered from Python: the operator is what runs."""
+
+
 def override_checks() -> list[tuple[Any, str]]:
     """The tests by which `torch.nn.functional` hands a call to a function mode whole.
 

@@ -19,6 +19,7 @@ from autoplan.program.structure import leaves
 from autoplan.program.torch_internals import (
     FUNCTION_APPLY,
     METADATA_OPERATORS,
+    REGISTERED,
     stored_entries,
     tree_leaves,
 )
@@ -66,6 +67,12 @@ class Recorder(Tape):
         """A custom autograd.Function: one opaque step, so that its backward is kept."""
         if self.muted or self.lenient:
             return FUNCTION_APPLY(cls, *args, **kwargs)
+        if cls.__name__.startswith(REGISTERED):
+            self.asked_grad = torch.is_grad_enabled()
+            try:
+                return FUNCTION_APPLY(cls, *args, **kwargs)
+            finally:
+                self.asked_grad = None
         code = (torch.nn.Module, types.FunctionType, types.MethodType)
         if any(isinstance(argument, code) for argument in tree_leaves((args, kwargs))):
             refuse(f"{cls.__name__}.apply is given Python code")

@@ -15,7 +15,7 @@ from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.depth import ONE
 from autoplan.trace.rules.numbers import Numbers
-from autoplan.trace.rules.registry import base_name, find
+from autoplan.trace.rules.registry import OWN, base_name, find
 from autoplan.trace.size_reads import is_tensor
 from autoplan.trace.tensors import TensorTable
 
@@ -63,7 +63,7 @@ def call_of(
 def ruling_of(call: Call) -> tuple[str | None, Ruling]:
     """The family that covers a call and what it says; None: by the sizes of its tensors, in R."""
     known = find(call.base)
-    if known is not None and call.name.startswith("aten."):
+    if known is not None and call.name.split(".")[0] in OWN:
         family, rule = known
         ruling = rule(call)
         if ruling is not None:

@@ -83,6 +83,8 @@ class Tape:
         self._shadows = shadows
         self.muted = 0
         self.scope: Scope | None = None
+        self.asked_grad: bool | None = None
+        """The grad mode around an operator that torch runs without: one registered from Python has its backward outside."""
         self._attributes: dict[int, StateSlot] = {}
         self.paths = {id(submodule): path for path, submodule in module.named_modules()}
         self._name_state(module)
@@ -188,7 +190,7 @@ class Tape:
         with self.quiet():
             flat, spec = tree_flatten((args, kwargs))
             operands = tuple(self._operand(argument) for argument in flat)
-            grad = torch.is_grad_enabled()
+            grad = torch.is_grad_enabled() if self.asked_grad is None else self.asked_grad
             if opaque:
                 args, kwargs = plain_arguments(args), plain_arguments(kwargs)
             result = function(*args, **kwargs)

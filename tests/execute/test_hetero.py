@@ -56,6 +56,18 @@ def to_hetero():
     return gnn.to_hetero(Homogeneous(), METADATA, aggr="sum")
 
 
+class HGT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = gnn.HGTConv(WIDTHS, 8, METADATA, heads=2)
+        self.second = gnn.HGTConv(8, 8, METADATA, heads=2)
+        self.out = nn.Linear(8, CLASSES)
+
+    def forward(self, x_dict, edges):
+        hidden = {kind: x.relu() for kind, x in self.first(x_dict, edges).items() if x is not None}
+        return self.out(self.second(hidden, edges)["paper"])
+
+
 class Joined(nn.Module):
     """Types are joined by hand, as `HeteroData.to_homogeneous` joins them."""
 
@@ -94,6 +106,7 @@ MODELS = {
     "GAT": (lambda: convolutions(gat), hetero_conv),
     "GCN": (lambda: convolutions(gcn_where_legal), hetero_conv),
     "to_hetero": (to_hetero, lambda model, x, edges: model(x, edges)["paper"]),
+    "HGT": (HGT, lambda model, x, edges: model(x, edges)),
     "joined": (Joined, lambda model, x, edges: model(x, edges)),
     "HAN": (HAN, lambda model, x, edges: model(x, edges)),
 }

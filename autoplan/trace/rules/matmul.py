@@ -46,6 +46,18 @@ def contracted(call: Call) -> Ruling | None:
     return Ruling((Output(dims),), forward, backward, strategies)
 
 
+@rule("matmul", "typed_matmul")
+def by_type(call: Call) -> Ruling:
+    """Every row times the matrix of its type."""
+    rows, kind, weight = (call.tensor(name) for name in ("x", "kind", "weight"))
+    dims = (rows.dims[0], weight.dims[2])
+    letters = product((rows.dims[0], weight.dims[1], weight.dims[2]))
+    added = (product(weight.dims[1:2]), product(weight.dims[2:]), product(rows.dims[:1]))
+    forward, backward = work.product_of(call, letters, dims, (rows, weight), added)
+    same = kind.dims == rows.dims[:1] and kind.index is None
+    return Ruling((Output(dims),), forward, backward, by_rows(call, dims) if same else ())
+
+
 def _summed(
     call: Call, left: TensorMeta, right: TensorMeta, letters: dict[str, Dim], out: str
 ) -> tuple[OpStrategy, ...]:

@@ -35,8 +35,12 @@ def find(base: str) -> tuple[str, Rule] | None:
     return _RULES.get(base)
 
 
+OWN = ("aten", "autoplan")
+"""Namespaces of the operators that rules are about."""
+
+
 def base_name(name: str) -> str:
-    """``relu`` for ``aten.relu_.default``; dunder names keep their underscores."""
+    """``relu`` for ``aten.relu_.default``, also of autoplan's own operators; dunder names keep their underscores."""
     parts = name.split(".")
-    base = parts[1] if parts[0] == "aten" and len(parts) > 1 else name
+    base = parts[1] if parts[0] in OWN and len(parts) > 1 else name
     return base if base.endswith("__") else base.removesuffix("_")

@@ -54,8 +54,10 @@ def reshaped(call: Call) -> Ruling | None:
         return seen_through(call, dims, _kept(source.index, dims))
     if same or not kept or source.index is not None:
         return whole_only(call, dims)
-    strategy = call.strategy("O", {source.name: "O"}, "O")
-    return Ruling((Output(dims),), work.NOTHING, work.NOTHING, (strategy,))
+    cut = [str(d[p]) for d in (source.dims, dims) for p in call.axes.cut(d)]
+    states = ROW_STATES if all(map(call.axes.has_halo, cut)) else ROW_STATES[:1]
+    strategies = tuple(call.strategy(state, {source.name: state}, state) for state in states)
+    return Ruling((Output(dims),), work.NOTHING, work.NOTHING, strategies)
 
 
 @rule("view", "t", "transpose", "permute", "numpy_T", "mT")
