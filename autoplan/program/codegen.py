@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from autoplan.errors import GuardError
 import autoplan.program.typed_matmul  # noqa: F401  # programs call the operators that it registers
+from autoplan.errors import GuardError
 from autoplan.program.ir import (
     GRAPH,
     ConstantStep,

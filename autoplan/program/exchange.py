@@ -22,7 +22,6 @@ from autoplan.errors import PlanError
 from autoplan.opgraph import State
 from autoplan.program.context import AxisRows, RankContext
 
-
 Along = str | tuple[str, ...]
 """An axis; or of nodes of several types that are joined, the axis of each part: what is exchanged, is so part by part."""
 
@@ -57,9 +56,7 @@ def all_reduce(context: RankContext, tensor: torch.Tensor) -> torch.Tensor:
     return _call(_AllReduce, tensor, context)
 
 
-def own_rows(
-    context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
-) -> torch.Tensor:
+def own_rows(context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0) -> torch.Tensor:
     """R -> O: this rank's owned rows of ``axis``."""
     if isinstance(axis, tuple):
         return _by_parts(own_rows, "R", context, tensor, axis, dim)

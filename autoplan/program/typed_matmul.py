@@ -9,6 +9,7 @@ the loops over slices of sorted rows that it stands for do not show. Importing t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ def _rows_of_types(kind: Tensor, types: int) -> Iterator[tuple[int, slice | Tens
     if bool((kind[1:] >= kind[:-1]).all()):
         numbers = torch.arange(types + 1, device=kind.device, dtype=kind.dtype)
         bounds = torch.searchsorted(kind.contiguous(), numbers).tolist()
-        spans = zip(bounds[:-1], bounds[1:], strict=True)
+        spans = itertools.pairwise(bounds)
         yield from ((t, slice(a, b)) for t, (a, b) in enumerate(spans) if b > a)
         return
     for number in range(types):
@@ -76,9 +77,7 @@ def _keep_outer(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:3])
 
 
-def _outer_backward(
-    ctx: Any, gradient: Tensor
-) -> tuple[Tensor | None, Tensor | None, None, None]:
+def _outer_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     x, y, kind = ctx.saved_tensors
     return (
         typed_matmul(y, kind, gradient.transpose(1, 2)) if ctx.needs_input_grad[0] else None,

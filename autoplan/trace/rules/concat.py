@@ -93,9 +93,7 @@ def _stacked(call: Call, parts: Sequence[TensorMeta], dims: Dims, dim: int) -> R
     return Ruling((Output(dims, index),), forward, backward, strategies, reads_positions=True)
 
 
-def _ends_along_rows(
-    call: Call, parts: Sequence[TensorMeta]
-) -> tuple[IndexInto | None, bool]:
+def _ends_along_rows(call: Call, parts: Sequence[TensorMeta]) -> tuple[IndexInto | None, bool]:
     """Provenance of positions joined along rows, entry by entry; ``True``: positions and other numbers are mixed."""
     found = [part.index for part in parts]
     if all(index is None for index in found):
