@@ -11,8 +11,8 @@ def phase_of(op: Op, tensors: Mapping[str, TensorMeta], axes: Mapping[str, Axis]
     """The class of an op.
 
     ``gather`` moves rows of nodes to edges, ``aggregate`` rows of edges into nodes; ``message`` is what is computed along
-    edges in between, ``update`` along nodes. What is outside the model (loss, metrics), has rows of neither, or makes
-    positions and masks only, is ``other``.
+    edges in between, ``update`` along nodes. What is outside the model (loss, metrics), has rows of neither, makes rows of
+    graphs (a readout and what follows it), or positions and masks only, is ``other``.
     """
     if not op.module or not op.outputs:
         return "other"
@@ -30,6 +30,8 @@ def phase_of(op: Op, tensors: Mapping[str, TensorMeta], axes: Mapping[str, Axis]
         positions = [tensors[name] for name in op.inputs if _counts(tensors[name])]
         if "edge" in given | _roles(positions, axes):
             return "aggregate"
+    if "graph" in written:
+        return "other"
     for rows in (written, given):
         if "edge" in rows:
             return "message"

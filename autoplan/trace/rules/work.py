@@ -239,7 +239,7 @@ def gather(
 def scatter(
     call: Call, target: TensorMeta, source: TensorMeta | None, index: TensorMeta, at: int
 ) -> tuple[Work, Work]:
-    """Rows added (or compared) into ``target`` at random along dimension ``at``; backward gathers them."""
+    """Rows added to, compared with or put into ``target`` at random along dimension ``at``; backward gathers them."""
     row = _row_dim(index, at)
     along = index.dims[row] if index.dims else 1
     dims = (*target.dims[:at], along, *target.dims[at + 1 :])
@@ -248,9 +248,12 @@ def scatter(
     read_once = call.held(index)
     given = read_once + call.held(source) if source is not None else read_once
     cells = nnz * product(target.dims[at : at + 1])
-    tree = depth.colliding(call, index, row)
     elements = product(dims)
-    forward = Work("scatter", elements, given, target.bytes, nnz, width, cells=cells, depth=tree)
+    puts = _puts(call)
+    tree = depth.ONE if puts else depth.colliding(call, index, row)
+    none = Polynomial()
+    computed, moved = (none, elements) if puts else (elements, none)
+    forward = Work("scatter", computed, given, target.bytes, nnz, width, moved, cells, tree)
     backward = Work(
         "gather",
         Polynomial(),
@@ -319,6 +322,15 @@ def unknown(call: Call, outputs: Sequence[Dims]) -> tuple[Work, Work]:
 def deep(call: Call) -> Depth:
     """A reduction over the largest input, the most that most operators need."""
     return depth.deepest(call, [tensor.elements for tensor in call.inputs])
+
+
+def _puts(call: Call) -> bool:
+    """Whether rows are put in place of what is there, and not added to it or compared with it."""
+    if "index_put" in call.base:
+        return not call.get("accumulate")
+    return call.base in ("index_copy", "index_fill") or (
+        call.base == "scatter" and call.get("reduce") is None
+    )
 
 
 def _row_dim(index: TensorMeta, at: int) -> int:
