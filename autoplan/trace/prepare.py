@@ -19,7 +19,7 @@ from autoplan.trace.constants import node_ids
 from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.loss import LossFunction, resolve_loss
 from autoplan.trace.remedies import fails_on_rows, first_line, remedy
-from autoplan.trace.sampling import GraphSample, draw_samples
+from autoplan.trace.sampling import GraphSample, Pool, samples_of
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph, label, rows_word
 from autoplan.trace.step_module import MODEL, StepModule, user_name
@@ -78,6 +78,7 @@ def prepare_step(
     check_model(model)
     schema = GraphSchema.of(graph, inputs)
     arguments = match_arguments(model, schema, inputs)
+    pool = Pool.of(graph, schema, seed=seed)
     first_error: TraceError | None = None
     first_step: PreparedStep | None = None
     for least_nodes in _sizes_to_try(max(schema.rows[axis] for axis in schema.node_axes)):
@@ -86,7 +87,7 @@ def prepare_step(
                 model,
                 graph,
                 loss,
-                schema,
+                pool,
                 arguments,
                 training=training,
                 metrics=metrics,
@@ -131,7 +132,7 @@ def _prepare(
     model: nn.Module,
     graph: AnyGraph,
     loss: LossFunction | None,
-    schema: GraphSchema,
+    pool: Pool,
     arguments: Arguments,
     *,
     training: bool,
@@ -140,15 +141,16 @@ def _prepare(
     dtype: torch.dtype | None,
     least_nodes: int,
 ) -> PreparedStep:
+    schema = pool.schema
     with random_state_kept():
         torch.manual_seed(seed)
         copied = copy_model(model, training=training)
         lazy = lazy_parameters(copied)
-        samples = _samples(graph, schema, copied, seed, None, least_nodes)
+        samples = _samples(pool, copied, seed, None, least_nodes)
         if lazy:
             bare = StepModule(copied, model, graph, schema, arguments)
             _size_lazy(copied, bare, samples[0], schema)
-        samples = _samples(graph, schema, copied, seed, dtype, least_nodes)
+        samples = _samples(pool, copied, seed, dtype, least_nodes)
         if dtype is not None:
             schema = _cast_schema(schema, dtype)
             copied.to(dtype)
@@ -184,8 +186,7 @@ def _size_lazy(
 
 
 def _samples(
-    graph: AnyGraph,
-    schema: GraphSchema,
+    pool: Pool,
     model: nn.Module,
     seed: int,
     dtype: torch.dtype | None,
@@ -194,7 +195,7 @@ def _samples(
     """Samples whose sizes differ from every width of the model that is known yet."""
     sized = [*model.parameters(), *model.buffers()]
     widths = {size for tensor in sized if not nn.parameter.is_lazy(tensor) for size in tensor.shape}
-    drawn = draw_samples(graph, schema, widths=widths, seed=seed, least_nodes=least_nodes)
+    drawn = samples_of(pool, widths=widths, seed=seed, least_nodes=least_nodes)
     if dtype is None:
         return drawn
     return tuple(
