@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from autoplan.cli.analyze import analyze
 from autoplan.cli.demo import demo
 from autoplan.cli.devices import devices
 from autoplan.cli.diff import diff
@@ -45,7 +46,7 @@ def _help(command: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for command in (plan, explain, show, diff, rebind, run, verify, demo, devices, plugins):
+for command in (plan, analyze, explain, show, diff, rebind, run, verify, demo, devices, plugins):
     app.command(help=_help(command))(interruptible(command))
 
 

@@ -16,6 +16,7 @@ from autoplan.plan import PlanData, Schedule
 
 if TYPE_CHECKING:
     from autoplan.api import Plan
+    from autoplan.report.analysis import ProgramReport
 
 
 def make_plan(
@@ -51,6 +52,31 @@ def make_plan(
         exact=exact,
         optimizer=optimizer,
         options=search,
+    )
+
+
+def analyse(
+    target: Target, devices: str, *, optimizer: str = "adam", batch_size: int | None = None
+) -> ProgramReport:
+    """What a target's step costs and sends.
+
+    Raises:
+        TraceError: see `autoplan.api.optimize`.
+        DeviceError: unknown devices.
+        PlanError: no such optimizer.
+    """
+    from autoplan.cluster import parse_cluster
+    from autoplan.execute.optimizers import OptimizerSpec
+    from autoplan.planner.analysis import analyse_step
+    from autoplan.planner.source import source_of
+    from autoplan.planner.workload import StepRequest
+
+    OptimizerSpec(optimizer)
+    cluster = parse_cluster(devices)
+    size = target.batch_size if batch_size is None else batch_size
+    request = StepRequest(target.loss)
+    return analyse_step(
+        target.model, source_of(target.graph, size), cluster, request, optimizer=optimizer
     )
 
 

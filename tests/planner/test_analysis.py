@@ -1,0 +1,144 @@
+"""`autoplan analyze`: figures of real traces at 100 columns and as a document; traffic that adds up; unknown ops by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GCNConv
+
+from autoplan.analysis import analyse_at
+from autoplan.cli.main import main
+from autoplan.cluster import parse_cluster
+from autoplan.planner.analysis import analyse_step
+from autoplan.planner.source import source_of
+from autoplan.planner.workload import StepRequest, make_workload
+from autoplan.report.analysis import ProgramReport, analysis_document, analysis_text
+from autoplan.report.text import WIDTH
+from autoplan.report.units import decimal, size
+
+FILE = """
+import torch
+from tests.planner.test_analysis import Net, graph
+def build():
+    return Net(), graph()
+"""
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_convolution_with_a_very_long_name = GATConv(12, 8, heads=2)
+        self.second = GCNConv(16, 5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.first_convolution_with_a_very_long_name(x, edge_index).relu()
+        # no rule covers it
+        h = torch.special.i0e(h)
+        return self.second(h, edge_index)
+
+
+def graph(nodes: int = 60, edges: int = 300) -> Data:
+    generator = torch.Generator().manual_seed(0)
+    return Data(
+        x=torch.randn(nodes, 12, generator=generator),
+        edge_index=torch.randint(0, nodes, (2, edges), generator=generator),
+        y=torch.randint(0, 5, (nodes,), generator=generator),
+    )
+
+
+@pytest.fixture(scope="module")
+def report() -> ProgramReport:
+    torch.manual_seed(0)
+    return analyse_step(Net(), source_of(graph()), parse_cluster("3xcpu"), StepRequest())
+
+
+def _sound(text: str) -> None:
+    """No line is too long, nothing is cut."""
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert "…" not in text
+
+
+def test_every_layer_shows_its_figures_on_two_lines_of_at_most_100_columns(report) -> None:
+    text = analysis_text(report, ops=True)
+    _sound(text)
+    lines = text.splitlines()
+    for group in (*report.figures.layers, report.figures.total):
+        for name, figures in (("fwd", group.forward), ("bwd", group.backward)):
+            shown = [
+                decimal(figures.flops),
+                size(figures.bytes),
+                decimal(figures.work),
+                decimal(figures.parallelism),
+            ]
+            assert any(name in line and all(s in line for s in shown) for line in lines)
+    assert all(f"{op.index} {op.name.split('.')[1]}" in text for op in report.figures.ops)
+
+
+def test_figures_of_any_size_are_neither_cut_nor_wrapped(report) -> None:
+    opgraph = make_workload(Net(), graph(), StepRequest()).opgraph
+    for scale in (1.0, 999.6, 1e6, 999.7e9):
+        rows = {
+            axis: scale * n
+            for axis, n in {**report.figures.rows, "node": 777.0, "edge": 9999.0}.items()
+        }
+        figures = analyse_at(opgraph, rows)
+        text = analysis_text(replace(report, figures=figures), ops=True)
+        _sound(text)
+        assert size(figures.total.forward.bytes) in text
+
+
+def test_layers_and_classes_add_up_to_the_total(report) -> None:
+    document = analysis_document(report)
+    total = document["total"]["forward"]
+    for groups in (document["layers"], document["classes"]):
+        for figure in ("flops", "bytes", "work", "nnz"):
+            assert sum(g["forward"][figure] for g in groups) == pytest.approx(total[figure])
+    assert total["parallelism"] == pytest.approx(total["work"] / total["depth"])
+    assert {"update", "gather", "aggregate"} <= {group["name"] for group in document["classes"]}
+
+
+def test_what_no_rule_covers_is_named_with_the_reason_of_its_price(report) -> None:
+    (unknown,) = analysis_document(report)["unknown"]
+    assert unknown["name"].startswith("aten.special_i0e")
+    assert unknown["ops"] == 1
+    text = " ".join(analysis_text(report).split())
+    assert unknown["name"] in text
+    assert "priced by the sizes of their tensors" in text
+
+
+def test_traffic_of_each_strategy_adds_up_to_what_the_plan_predicts(report) -> None:
+    sent = {volume.name: volume for volume in report.volumes}
+    data = sent["data on 3 devices"]
+    parameters = sum(p.numel() for p in Net().parameters())
+    assert data.gradients == 3 * 4 * parameters
+    assert data.halo > 0
+    assert data.stages == 0
+    model = next(v for v in report.volumes if v.strategy == "model" and v.reason is None)
+    assert model.stages == model.total > 0
+    for volume in report.volumes:
+        parts = volume.halo + volume.gather + volume.reduce + volume.stages + volume.gradients
+        assert volume.total == parts
+        if volume.strategy == "pipeline":
+            assert volume.reason is not None
+            assert volume.total == 0
+
+
+def test_the_command_prints_one_document_and_takes_a_number_of_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "target.py"
+    path.write_text(FILE, encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["analyze", f"{path}:build", "-p", "2", "--json"])
+    assert not ended.value.code
+    document = json.loads(capsys.readouterr().out)
+    assert document["devices"] == "2xcpu"
+    assert document["generality"] == "general"
+    assert len(document["ops"]) == len(document["total"]["ops"])
+    assert any(v["strategy"] == "data" and v["total"] for v in document["communication"])
