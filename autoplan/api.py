@@ -317,11 +317,16 @@ class Plan:
             epochs: how often everything is seen: steps on the whole graph, or passes over all graphs in batches.
             lr: learning rate.
             seed: of all random draws and of the order of graphs; equal for any number of workers.
-            weight_decay: of the optimizer.
+            weight_decay: of the optimizer (see below).
             metrics: by name, ``metric(out, graph)`` in evaluation mode, one number each, on everything at once.
             evaluate_every: also evaluate after every so many epochs.
             progress: draw a bar on stderr, if that is a terminal.
             **optimizer_arguments: more arguments of the plan's optimizer (``momentum=0.9``).
+
+        A plan counts the memory of its optimizer with torch's default arguments, for it knows no others. ``momentum`` of sgd and
+        rmsprop, ``centered`` of rmsprop and ``amsgrad`` of the Adams keep one more number for each weight, which no plan has;
+        ``weight_decay`` (except adamw's) takes, while it updates, once more the size of the largest weight on a CPU and at most
+        that of all weights elsewhere, ``nesterov`` that of the largest on a CPU. Leave room for that (``SearchOptions(head_room=...)``) where memory is short.
 
         Raises:
             PlanError: another model or graph than planned for, no loss, an argument that is out of range, or one that the

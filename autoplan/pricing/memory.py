@@ -6,13 +6,16 @@ producer to its last consumer, and, saved, until backward; at backward point i (
 first op that saved it is done. Gradients of units are alive between the same ops as the units, in backward. What
 `usage` returns is linear in presence and in saving, so that the search can bound it by rows of an integer programme.
 
+After backward comes the optimizer's update, one point: inputs are still there, activations are not, and the optimizer makes
+temporaries (`optimizermemory`), and nothing is exchanged. With one large weight that is where the peak is.
+
 Simplifications, on the safe side: every copy of a tensor is alive as long as any; all its possible savers count as savers.
 On the other side: an expanded view costs nothing, and temporaries inside one kernel are not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +23,7 @@ from numpy.typing import NDArray
 
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import DTYPE_BYTES, SUMMED_BYTES, Op, OpGraph, State
-from autoplan.optimizermemory import optimizer_states
+from autoplan.optimizermemory import optimizer_states, update_bytes
 from autoplan.plan import MemorySheet
 from autoplan.pricing.group import Group
 from autoplan.states import sharded_axis
@@ -51,28 +54,48 @@ class ModelTensor:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemory:
-    """Bytes that every rank holds throughout; the gradients are DistributedDataParallel's buckets."""
+    """Bytes that every rank holds throughout; the gradients are DistributedDataParallel's buckets.
+
+    ``update``: in addition, temporaries of the optimizer's step.
+    """
 
     weights: float
     gradients: float
     optimizer: float
+    update: float = 0.0
 
     @property
     def total(self) -> float:
-        """All three."""
+        """All that is held throughout."""
         return self.weights + self.gradients + self.optimizer
 
 
 def static_memory(
-    parameters: Iterable[ModelTensor], optimizer: str, *, training: bool
+    parameters: Iterable[ModelTensor],
+    optimizer: str,
+    *,
+    training: bool,
+    kinds: Collection[str] = ("cpu",),
 ) -> StaticMemory:
-    """What does not depend on the plan's states. An unknown optimizer counts two states, as Adam's."""
+    """What does not depend on the plan's states. An unknown optimizer counts as Adam.
+
+    Args:
+        parameters: of the model.
+        optimizer: by name, with torch's default arguments: a plan knows no others.
+        training: whether there is a backward and an update.
+        kinds: of the devices, which update in different ways; of several the one that needs most counts.
+    """
     parameters = tuple(parameters)
     weights = float(sum(p.bytes for p in parameters))
     if not training:
         return StaticMemory(weights, 0.0, 0.0)
-    gradients = float(sum(p.bytes for p in parameters if p.gets_gradient))
-    return StaticMemory(weights, gradients, optimizer_states(optimizer) * gradients)
+    sizes = [float(p.bytes) for p in parameters if p.gets_gradient]
+    return StaticMemory(
+        weights,
+        sum(sizes),
+        optimizer_states(optimizer) * sum(sizes),
+        max(update_bytes(optimizer, sizes, kind=kind) for kind in kinds),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,11 +127,17 @@ class MemoryModel:
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """``forward``, and in training ``backward``."""
-        return ("forward", "backward") if self.training else ("forward",)
+        """``forward``, and in training ``backward`` and ``update``."""
+        return ("forward", "backward", "update") if self.training else ("forward",)
+
+    def fixed(self, direction: str) -> float:
+        """Bytes of a direction whatever is present and saved."""
+        return self.static.total + (self.static.update if direction == "update" else 0.0)
 
     def counts(self, direction: str) -> tuple[BoolArray, BoolArray]:
-        """[n, U] masks: what counts when present, and what (in addition) when saved."""
+        """[n, U] masks: what counts when present, and what (in addition) when saved; [1, U] of the update."""
+        if direction == "update":
+            return self.resident[None, :], np.zeros((1, len(self.units)), dtype=bool)
         point = np.arange(self.points)[:, None]
         alive = (self.first <= point) & (point <= self.last)
         if direction == "forward":
@@ -119,16 +148,18 @@ class MemoryModel:
     def usage(
         self, present: BoolArray, saved: BoolArray, buffers: Sequence[float]
     ) -> dict[str, FloatArray]:
-        """[n, P] bytes at every point of every direction, all included.
+        """[n, P] bytes at every point of every direction, all included; [1, P] of the update.
 
         Args:
             present: [U] some op, transition or load makes it.
             saved: [U] some op keeps it for backward.
             buffers: per rank, of the largest exchange.
         """
-        base = self.static.total + np.asarray(buffers, dtype=np.float64)
         result = {}
         for direction in self.directions:
+            base = self.fixed(direction) + np.zeros(self.bytes.shape[1])
+            if direction != "update":
+                base += np.asarray(buffers, dtype=np.float64)
             live, kept = self.counts(direction)
             result[direction] = (live & present) @ self.bytes + (kept & saved) @ self.bytes + base
         return result
@@ -165,7 +196,7 @@ class MemoryModel:
         head_room: float,
     ) -> MemorySheet:
         sizes = self.bytes[:, rank]
-        if self.points:
+        if self.points or direction == "update":
             live, kept = (mask[point] for mask in self.counts(direction))
         else:
             live = kept = np.zeros(len(self.units), dtype=bool)
@@ -176,7 +207,9 @@ class MemoryModel:
         activations = float(sizes[kept_now & ~self.edge].sum())
         messages = float(sizes[kept_now & self.edge].sum())
         everything = float(sizes[live & present].sum() + sizes[kept & saved].sum())
-        peak_here = everything + self.static.total + buffers[rank]
+        fixed = self.fixed(direction)
+        moving = 0.0 if direction == "update" else buffers[rank]
+        peak_here = everything + fixed + moving
         room = head_room * (capacity if capacity is not None else peak_here)
         return MemorySheet(
             weights=self.static.weights,
@@ -185,8 +218,9 @@ class MemoryModel:
             activations=activations,
             messages=messages,
             inputs=inputs,
-            transient=max(0.0, everything - inputs - activations - messages),
-            buffers=buffers[rank],
+            transient=max(0.0, everything - inputs - activations - messages)
+            + (fixed - self.static.total),
+            buffers=moving,
             head_room=room,
             capacity=capacity,
         )

@@ -92,7 +92,8 @@ def stage_sheet(
 ) -> MemorySheet:
     """The sheet of one rank, where its memory is at its highest.
 
-    The micro-batch that needs most is at its peak while the largest others that can be in flight are kept.
+    The micro-batch that needs most is at its peak while the largest others that can be in flight are kept; or the optimizer's
+    update is, when all micro-batches are done.
 
     Args:
         graph: what the stage runs (`stage_graph`).
@@ -108,9 +109,12 @@ def stage_sheet(
         head_room: share that stays free.
         training: whether there is a backward.
     """
-    model = memory_model(graph, stats, group, static, training=training)
+    passes = replace(static, update=0.0)
+    model = memory_model(graph, stats, group, passes, training=training)
     if not model.units:
-        room = head_room * (capacity if capacity is not None else static.total)
+        room = head_room * (
+            capacity if capacity is not None else static.total + static.update + under_way
+        )
         return MemorySheet(
             static.weights,
             static.gradients,
@@ -118,7 +122,7 @@ def stage_sheet(
             0.0,
             0.0,
             0.0,
-            0.0,
+            static.update,
             under_way,
             room,
             capacity,
@@ -160,5 +164,7 @@ def stage_sheet(
         inputs=sheet.inputs + inputs,
         buffers=under_way,
     )
-    room = head_room * (capacity if capacity is not None else filled.peak)
-    return replace(filled, head_room=room)
+    updating = replace(filled, activations=0.0, messages=0.0, transient=static.update, buffers=0.0)
+    most = max(filled, updating, key=lambda each: each.peak)
+    room = head_room * (capacity if capacity is not None else most.peak)
+    return replace(most, head_room=room)

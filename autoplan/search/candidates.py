@@ -159,7 +159,8 @@ def _culprits(task: Task) -> str:
 def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidate:
     """Price the group, choose strategies, simulate."""
     room = task.options.head_room
-    static = static_memory(task.parameters, task.optimizer, training=task.training)
+    kinds = {device.profile.kind for device in group.devices}
+    static = static_memory(task.parameters, task.optimizer, training=task.training, kinds=kinds)
     reason = too_large(task.parameters, task.cluster.devices, room) or model_too_large(
         static, task.optimizer, group.devices, room
     )

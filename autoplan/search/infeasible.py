@@ -39,7 +39,7 @@ def too_large(
 def model_too_large(
     static: StaticMemory, optimizer: str, devices: Sequence[Device], head_room: float
 ) -> str | None:
-    """Weights with gradients and optimizer state that some device of a group cannot hold, or None.
+    """Weights with gradients, optimizer state and temporaries of the update that some device of a group cannot hold, or None.
 
     Every device of a ``single`` or ``data`` plan holds the whole model.
     """
@@ -48,14 +48,16 @@ def model_too_large(
         return None
     smallest = min(known, key=lambda device: device.memory_bytes or 0)
     capacity = smallest.memory_bytes or 0
-    if static.total <= capacity * (1 - head_room):
+    need = static.total + static.update
+    if need <= capacity * (1 - head_room):
         return None
+    update = f", its update {static.update / MIB:.1f}" if static.update else ""
     return (
-        f"the model needs {static.total / MIB:.1f} MiB on every device (weights {static.weights / MIB:.1f}, "
-        f"gradients {static.gradients / MIB:.1f}, state of {optimizer} {static.optimizer / MIB:.1f}) "
+        f"the model needs {need / MIB:.1f} MiB on every device (weights {static.weights / MIB:.1f}, "
+        f"gradients {static.gradients / MIB:.1f}, state of {optimizer} {static.optimizer / MIB:.1f}{update}) "
         f"before any activation, '{smallest.name}' has "
         f"{capacity / MIB:.1f} MiB{_kept(head_room)}; "
-        f"give a device with more than {_capacity(static.total, head_room)}"
+        f"give a device with more than {_capacity(need, head_room)}"
     )
 
 

@@ -69,8 +69,9 @@ class MemoryRows:
         sizes = self.memory.bytes[:, rank] / MIB
         terms = [(self.use[u], float(sizes[u])) for u in self.use if live[u] and sizes[u]]
         terms += [(self.saved[u], float(sizes[u])) for u in self.saved if kept[u] and sizes[u]]
-        terms.append((self.buffer[rank], 1.0))
-        fixed = self.memory.static.total / MIB
+        if direction != "update":
+            terms.append((self.buffer[rank], 1.0))
+        fixed = self.memory.fixed(direction) / MIB
         if self.model.peak is not None:
             self.model.add([*terms, (self.model.peak, -1.0)], "<=", -fixed)
             return

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoplan.opgraph import OpGraph
-from autoplan.search.stage_problem import Held, Message, StageProblem, Unit
+from autoplan.search.stage_problem import Message, StageProblem, Unit
 from autoplan.stages import reads, together, unknown_axes
 
 Blocks = tuple[tuple[int, ...], ...]
@@ -133,7 +133,7 @@ def coarser(problem: StageProblem, blocks: Blocks) -> StageProblem:
         seconds=seconds,
         messages=tuple(messages),
         units=tuple(Unit(unit.name, moved(unit.savers)) for unit in problem.units),
-        held=tuple(Held(each.name, each.bytes, moved(each.readers)) for each in problem.held),
+        held=tuple(replace(each, readers=moved(each.readers)) for each in problem.held),
         after=tuple(dict.fromkeys((to[a], to[b]) for a, b in problem.after if to[a] != to[b])),
         transient=transient,
     )

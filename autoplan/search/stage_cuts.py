@@ -50,14 +50,16 @@ def runs_of(problem: StageProblem, *, memory: bool = True) -> Runs:
         [np.zeros((len(problem.seconds), 1)), problem.seconds.cumsum(axis=1)], axis=1
     )
     seconds, used = [], []
-    held = arrived + (_held(problem, stop) if memory else 0.0)
+    held = _held(problem, stop) if memory else np.zeros((count + 1, count + 1))
     transient = _transient(problem) if memory else np.zeros_like(held)
+    update = _update(problem, stop) if memory else np.zeros_like(held)
     kept = _kept(problem, start, stop) if memory else np.zeros((len(problem.slots), 1, 1))
     for stage, slot in enumerate(problem.slots):
         times = elapsed[slot.kind]
         tau = times[None, :] - times[:, None] + slot.overhead + payload / slot.bytes_per_s
         seconds.append(np.where(proper, tau, math.inf))
-        used.append(np.where(proper, held + transient + kept[stage], math.inf))
+        most = held + np.maximum(arrived + transient + kept[stage], update)
+        used.append(np.where(proper, most, math.inf))
     return Runs(np.array(seconds), np.array(used))
 
 
@@ -75,6 +77,18 @@ def _held(problem: StageProblem, stop: NDArray[np.int64]) -> FloatArray:
     for each in problem.held:
         total += each.bytes * (_next(each.readers, count)[:, None] < stop)
     return total
+
+
+def _update(problem: StageProblem, stop: NDArray[np.int64]) -> FloatArray:
+    """Temporaries of the optimizer in each run."""
+    count = len(problem.blocks)
+    most, total = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
+    for each in problem.held:
+        if each.update or each.together:
+            here = _next(each.readers, count)[:, None] < stop
+            most = np.maximum(most, each.update * here)
+            total += each.together * here
+    return most + total
 
 
 def _transient(problem: StageProblem) -> FloatArray:

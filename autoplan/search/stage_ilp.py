@@ -10,6 +10,7 @@ Variables:
     use[w,s] in [0,1]    parameter or graph attribute w is held on stage s: once, tied or not     `_memory`
     kept[u,s] in [0,1]   storage u is kept for backward on stage s                       `_memory`
     brief[s] >= 0        the largest transient of a block of stage s                     `_memory`
+    renew[s] >= 0        the largest temporaries of the update of a parameter of stage s `_update`
     peak >= 0            bytes of the fullest stage (objective ``memory``)               `_objective`
 
 ``y[b,s]``, the block runs on stage s or before, is the expression  z[b,0] + ... + z[b,s].
@@ -23,6 +24,7 @@ Constraints:
     hold:    use[w,s] >= z[b,s] for every reader; kept[u,s] >= z[b,s] for every saver, >= back[t,s] where it arrived with a
              gradient, >= z[a,s] - z[b,s] where it left with one; brief[s] >= transient[b] z[b,s]    `_memory`
     memory:  sum_w bytes use + sum_t bytes recv + sum_u flying[s] kept + brief[s] <= capacity - head-room    `_memory`
+    update:  sum_w (bytes + together) use + renew[s] <= capacity - head-room;  renew[s] >= update[w] use[w,s]    `_update`
     better:  the objective is at most that of the given assignment                       `_objective`
 
 Objective: microseconds of  sum_s tau[s] + weight T  (m - 1, see `StageProblem.weight`),  or the peak in MiB.
@@ -178,16 +180,18 @@ class _Stages(LinearProgramme):
         return tau
 
     def _memory(self) -> list[Terms]:
-        """hold, and memory where it is limited. Returns the MiB of each stage."""
+        """hold, and memory and update where it is limited. Returns the MiB of each stage, before and in the update."""
         problem = self.problem
         used: list[Terms] = []
         for stage in self.stages:
             terms: Terms = []
+            held = []
             for number, each in enumerate(problem.held):
                 use = self.continuous(f"u{number:05d}_{stage:03d}", 1.0)
                 for block in each.readers:
                     self.add([(use, 1.0), (self.z[block][stage], -1.0)], ">=", 0.0)
                 terms.append((use, each.bytes / MIB))
+                held.append(use)
             for number, message in enumerate(problem.messages):
                 if (number, stage) in self.recv:
                     terms.append((self.recv[number, stage], message.bytes / MIB))
@@ -197,11 +201,26 @@ class _Stages(LinearProgramme):
                 if size:
                     self.add([(brief, 1.0), (self.z[block][stage], -float(size) / MIB)], ">=", 0.0)
             terms.append((brief, 1.0))
-            used.append(terms)
             limit = problem.slots[stage].limit
-            if limit is not None:
-                self.add(terms, "<=", limit / MIB)
+            for found in (terms, self._update(stage, held)):
+                if limit is not None and found:
+                    self.add(found, "<=", limit / MIB)
+                if found:
+                    used.append(found)
         return used
+
+    def _update(self, stage: int, uses: Sequence[Any]) -> Terms:
+        """The MiB of a stage in the optimizer's update; none where it makes no temporaries."""
+        held = self.problem.held
+        if not any(each.update or each.together for each in held):
+            return []
+        renew = self.continuous(f"n{stage:03d}")
+        terms: Terms = [(renew, 1.0)]
+        for use, each in zip(uses, held, strict=True):
+            terms.append((use, (each.bytes + each.together) / MIB))
+            if each.update:
+                self.add([(renew, 1.0), (use, -each.update / MIB)], ">=", 0.0)
+        return terms
 
     def _kept(self, stage: int) -> Terms:
         """The storages that a stage keeps for backward."""

@@ -253,13 +253,17 @@ class StagedPlan:
                 c.tensor: program.training and c.gradient for c in crossing if c.target == stage
             }
             own = stage_graph(program.graph, self.ops(stage), sent)
-            static = static_memory(
-                self.model_tensors(stage), program.optimizer, training=program.training
-            )
             ahead = in_flight(self.schedule, layout.stages, layout.micro_batches, stage)
             for replica in range(layout.replicas):
                 rank = layout.rank(replica, stage)
                 parts = range(layout.parts)[layout.of_replica(replica)]
+                device = layout.group.devices[rank]
+                static = static_memory(
+                    self.model_tensors(stage),
+                    program.optimizer,
+                    training=program.training,
+                    kinds=(device.profile.kind,),
+                )
                 found[rank] = stage_sheet(
                     own,
                     program.strategies,
@@ -270,7 +274,7 @@ class StagedPlan:
                     static,
                     received,
                     self._under_way(stage, parts),
-                    layout.group.devices[rank].memory_bytes,
+                    device.memory_bytes,
                     head_room,
                     training=program.training,
                 )

@@ -7,7 +7,8 @@ that a stage holds where it is memory.
     tau[s]   = forward and backward of its blocks + what it receives + gradients it sends back
     seconds  = sum of tau + weight * max of tau,  weight = m - 1, or `BALANCE` where m is 1
     bytes[s] = what its blocks hold (parameters with gradients and optimizer state, graph attributes)
-               + what micro-batches in flight keep until backward + what arrives + the largest transient of a block
+               + what micro-batches in flight keep until backward + what arrives + the largest transient of a block,
+               or, if that is more, what its blocks hold + temporaries of the update
 """
 
 from __future__ import annotations
@@ -51,11 +52,20 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Something a stage holds throughout because blocks of it read it. ``bytes``: with gradient and optimizer state."""
+    """Something a stage holds throughout because blocks of it read it.
+
+    Attributes:
+        name: of the parameter, buffer or graph attribute; readers: blocks.
+        bytes: with gradient and optimizer state.
+        update: temporaries while it is updated, of which the most of one counts.
+        together: temporaries while everything is updated in one call: of all at once.
+    """
 
     name: str
     bytes: float
     readers: tuple[int, ...]
+    update: float = 0.0
+    together: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +146,8 @@ def evaluate_stages(problem: StageProblem, stage_of: Sequence[int]) -> StageEval
     """Check one assignment (the stage of each block) and price it."""
     count = len(problem.slots)
     tau = [slot.overhead for slot in problem.slots]
-    held = [0.0] * count
-    transient = [0.0] * count
+    held, arrived, transient = [0.0] * count, [0.0] * count, [0.0] * count
+    update, together = [0.0] * count, [0.0] * count
     faults = []
     for block, stage in enumerate(stage_of):
         tau[stage] += float(problem.seconds[problem.slots[stage].kind, block])
@@ -159,7 +169,7 @@ def evaluate_stages(problem: StageProblem, stage_of: Sequence[int]) -> StageEval
             gradient = any(stage_of[reader] == stage for reader in message.gradient)
             once = message.bytes / problem.slots[stage].bytes_per_s
             tau[stage] += once * (2 if gradient else 1)
-            held[stage] += message.bytes
+            arrived[stage] += message.bytes
             if gradient and message.unit is not None:
                 kept[source][message.unit] = None
                 kept[stage][message.unit] = None
@@ -169,10 +179,16 @@ def evaluate_stages(problem: StageProblem, stage_of: Sequence[int]) -> StageEval
     for each in problem.held:
         for stage in dict.fromkeys(stage_of[reader] for reader in each.readers):
             held[stage] += each.bytes
+            update[stage] = max(update[stage], each.update)
+            together[stage] += each.together
     used = tuple(
         held[stage]
-        + transient[stage]
-        + sum(float(problem.kept[stage, unit]) for unit in sorted(kept[stage]))
+        + max(
+            arrived[stage]
+            + transient[stage]
+            + sum(float(problem.kept[stage, unit]) for unit in sorted(kept[stage])),
+            update[stage] + together[stage],
+        )
         for stage in range(count)
     )
     return StageEvaluation(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autoplan.device import Cluster, Device, DeviceProfile, Link
 from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import OpGraph, OpStrategy, State
-from autoplan.optimizermemory import optimizer_states
+from autoplan.optimizermemory import optimizer_states, optimizer_update, updates_together
 from autoplan.plan import Schedule
 from autoplan.pricing.group import Group
 from autoplan.pricing.memory import ModelTensor, memory_model, storage_roots
@@ -177,6 +177,8 @@ def _loose(problem: StageProblem, stage: int) -> Slot:
         sum(each.bytes for each in problem.held)
         + sum(message.bytes for message in problem.messages)
         + float(problem.kept[stage].sum() + problem.transient.max(initial=0.0))
+        + max((each.update for each in problem.held), default=0.0)
+        + sum(each.together for each in problem.held)
     )
     return slot if slot.limit is None or everything > slot.limit else replace(slot, limit=None)
 
@@ -252,7 +254,10 @@ def _flying(layout: Layout, sizes: FloatArray, count: int) -> float:
 
 
 def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held, ...]:
-    """Parameters and buffers with what the optimizer adds, graph attributes of all micro-batches, constants."""
+    """Parameters and buffers with what the optimizer adds, graph attributes of all micro-batches, constants.
+
+    Of an update in a loop the largest parameter counts, without what is left of the one before: a sheet has that, too.
+    """
     home = {op: number for number, ops in enumerate(blocks) for op in ops}
     tensors = program.graph.tensors
     readers: dict[str, dict[int, None]] = {}
@@ -266,12 +271,18 @@ def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held,
         for name, state in program.loads(position):
             states[name][state] = None
     copies = 2 + optimizer_states(program.optimizer) if program.training else 1
+    temporaries = optimizer_update(program.optimizer if program.training else "none")
+    at_once = {updates_together(device.profile.kind) for device in layout.group.devices}
     found = []
     for name, blocks_of in readers.items():
         meta = tensors[name]
         own = program.model_tensor(meta.source)
+        update = together = 0.0
         if own is not None and meta.origin in ("parameter", "buffer"):
             size = own.bytes * (copies if own.gets_gradient else 1)
+            if own.gets_gradient:
+                update = float(own.bytes * temporaries.current) if False in at_once else 0.0
+                together = float(own.bytes * temporaries.together) if True in at_once else 0.0
         else:
             size = sum(
                 layout.most(program.rows.bytes(meta, state))
@@ -279,5 +290,7 @@ def _held(program: StagedProgram, layout: Layout, blocks: Blocks) -> tuple[Held,
                 for state in states[name]
                 if state != "O" or "H" not in states[name]
             )
-        found.append(Held(meta.source or name, float(size), tuple(sorted(blocks_of))))
+        found.append(
+            Held(meta.source or name, float(size), tuple(sorted(blocks_of)), update, together)
+        )
     return tuple(found)

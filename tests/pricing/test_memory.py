@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,44 @@ def test_optimizer_state_by_kind(optimizer, states):
 
 def test_evaluation_holds_weights_alone():
     assert static_memory(WEIGHTS, "adam", training=False).total == 110
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kinds", "update"),
+    [
+        ("sgd", ("cpu",), 0),
+        ("adam", ("cpu",), 2 * 100 + 40),  # the largest, and what is left of the one before
+        ("adagrad", ("cpu",), 100 + 40),
+        ("radam", ("cpu",), 2 * 100),
+        ("adam", ("gpu",), 170),  # all at once
+        ("adagrad", ("gpu",), 2 * 170),
+        ("adam", ("cpu", "gpu"), 240),
+    ],
+)
+def test_temporaries_of_an_update_by_optimizer_and_kind(optimizer, kinds, update):
+    sizes = (40, 100, 30)
+    weights = [ModelTensor(f"w{size}", size, True) for size in sizes]
+    frozen = ModelTensor("frozen", 900, False)
+    memory = static_memory((*weights, frozen), optimizer, training=True, kinds=kinds)
+    assert memory.update == update
+
+
+def test_the_update_is_a_point_of_its_own_without_activations_and_buffers():
+    graph = chain()
+    model = model_of(graph, nodes=100)
+    here, kept = all_in_r(graph, model)
+    plain = {name: usage.max() for name, usage in model.usage(here, kept, (7.0,)).items()}
+    assert plain["update"] == 400.0  # x
+    most = max(plain.values())
+    model = replace(model, static=replace(model.static, update=most))
+    usage = model.usage(here, kept, (7.0,))
+    assert usage["update"].tolist() == [[400.0 + most]]
+    assert {name: usage[name].max() for name in ("forward", "backward")} == {
+        name: plain[name] for name in ("forward", "backward")
+    }
+    (sheet,) = model.sheets(here, kept, (7.0,), (None,), 0.0)
+    assert (sheet.inputs, sheet.transient, sheet.peak) == (400.0, most, 400.0 + most)
+    assert (sheet.activations, sheet.messages, sheet.buffers) == (0.0, 0.0, 0.0)
 
 
 def model_of(graph, nodes=100, edges=1000, training=True, count=1):

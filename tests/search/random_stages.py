@@ -53,6 +53,8 @@ def random_stages(
             f"w{number}",
             float(rng.integers(1, 20)) * 1e5,
             tuple(sorted(map(int, rng.choice(blocks, size=rng.integers(1, 3), replace=False)))),
+            update=float(rng.integers(0, 60)) * 1e5,
+            together=float(rng.integers(0, 15)) * 1e5,
         )
         for number in range(blocks)
     ]

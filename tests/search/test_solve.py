@@ -131,8 +131,11 @@ def test_a_parameter_that_fits_nowhere_is_named_with_both_sizes():
 
 def test_a_model_that_fits_nowhere_says_what_it_is_made_of():
     big = tuple(ModelTensor(f"w{i}", 2 << 20, True) for i in range(3))
-    with pytest.raises(InfeasibleError, match=r"state of adam 12\.0.*more than"):
+    with pytest.raises(InfeasibleError, match=r"state of adam 12\.0, its update 6\.0.*more than"):
         plan(gcn(), stats(), cluster(2, memory_bytes=16 << 20), parameters=big)
+    # what is held throughout would fit
+    with pytest.raises(InfeasibleError, match=r"needs 30\.0 MiB on every device"):
+        plan(gcn(), stats(), cluster(2, memory_bytes=29 << 20), parameters=big)
 
 
 def test_activations_that_fit_nowhere_name_the_shortage():
