@@ -192,7 +192,9 @@ def layers_of(graph: OpGraph) -> dict[int, str]:
     A layer is the outermost module, below the model itself, that moves rows along edges in its own forward (a
     convolution and what it contains: ``convs.0`` has ``convs.0.lin``); outside of these each module is one.
     """
-    paths = {op.index: _below_model(op.module) for op in graph.ops}
+    # recorded paths begin with the step's own name for the model; those of a plan do not
+    recorded = all(op.module.partition(".")[0] == "model" for op in graph.ops if not op.outside)
+    paths = {op.index: _path(op, recorded) for op in graph.ops}
     moving = {
         paths[op.index]
         for op in graph.ops
@@ -322,11 +324,8 @@ def _with_largest(
     return values
 
 
-def _below_model(module: str) -> str:
-    """A module's path without the step's own name for the model."""
-    if not module:
+def _path(op: Op, recorded: bool) -> str:
+    """The path of the module that calls an op, below the model."""
+    if op.outside:
         return LOSS
-    head, _, rest = module.partition(".")
-    if head != "model":
-        return LOSS if head == "captured" else module
-    return rest or MODEL
+    return (op.module.partition(".")[2] if recorded else op.module) or MODEL

@@ -320,6 +320,7 @@ class Op:
         hoistable: it depends on the graph alone: no parameter, no random draw, no buffer that changes and no guard is among
             what it is computed from, so that one result serves every step on that graph.
         phase: what it does in a layer.
+        outside: it is of the loss or a metric, not of the model.
     """
 
     index: int
@@ -337,6 +338,7 @@ class Op:
     numbers: tuple[int, ...] = ()
     hoistable: bool = False
     phase: Phase = "other"
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -44,7 +45,7 @@ def op(
     through = tuple(inputs) if backward is not None else ()
     return Op(
         index, f"aten.op{index}.default", module, "", tuple(inputs), tuple(outputs), rule, forward,
-        backward, tuple(saved), (WHOLE,), through, (), hoistable, phase,
+        backward, tuple(saved), (WHOLE,), through, (), hoistable, phase, not module,
     )  # fmt: skip
 
 
@@ -108,6 +109,11 @@ def test_layers_are_outermost_modules_that_move_rows_along_edges():
     assert figures.layers[1].ops == (1, 2, 3)
     assert figures.layers[1].forward.depth == 3
     assert figures.model.ops == (0, 1, 2, 3, 4)
+    # plans name modules as the model does
+    named = [
+        replace(each, module=each.module.removeprefix("model").lstrip(".")) for each in program.ops
+    ]
+    assert layers_of(graph(*named)) == layers
     assert [phase.name for phase in figures.phases] == ["update", "gather", "aggregate"]
 
 

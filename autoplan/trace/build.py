@@ -25,7 +25,7 @@ from autoplan.trace.backward import OpFlow, with_gradients
 from autoplan.trace.gradients import Flow, flow_of
 from autoplan.trace.hoisting import hoistable
 from autoplan.trace.inseparable import inseparable, numbers_read
-from autoplan.trace.phases import phase_of
+from autoplan.trace.phases import is_outside, phase_of
 from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
@@ -253,7 +253,13 @@ class _Builder:
         axes = dict(self.axes.axes)
         once = hoistable(self.program, ops, tensors, axes, training=training)
         ops = tuple(
-            replace(op, hoistable=op.index in once, phase=phase_of(op, tensors, axes)) for op in ops
+            replace(
+                op,
+                hoistable=op.index in once,
+                phase=phase_of(op, tensors, axes),
+                outside=is_outside(op),
+            )
+            for op in ops
         )
         return OpGraph(
             ops,

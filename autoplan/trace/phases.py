@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from autoplan.opgraph import Axis, Op, Phase, Role, TensorMeta
+from autoplan.trace.step_module import CAPTURED
 
 
 def phase_of(op: Op, tensors: Mapping[str, TensorMeta], axes: Mapping[str, Axis]) -> Phase:
@@ -14,7 +15,7 @@ def phase_of(op: Op, tensors: Mapping[str, TensorMeta], axes: Mapping[str, Axis]
     edges in between, ``update`` along nodes. What is outside the model (loss, metrics), has rows of neither, makes rows of
     graphs (a readout and what follows it), or positions and masks only, is ``other``.
     """
-    if not op.module or not op.outputs:
+    if is_outside(op) or not op.outputs:
         return "other"
     made = [tensors[name] for name in op.outputs]
     if all(_counts(meta) for meta in made):
@@ -38,6 +39,11 @@ def phase_of(op: Op, tensors: Mapping[str, TensorMeta], axes: Mapping[str, Axis]
         if "node" in rows:
             return "update"
     return "other"
+
+
+def is_outside(op: Op) -> bool:
+    """Whether it was called by the loss or a metric: the step's own code, or a module that these capture."""
+    return not op.module or op.module.partition(".")[0] == CAPTURED
 
 
 def _counts(meta: TensorMeta) -> bool:

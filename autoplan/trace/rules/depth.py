@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from autoplan.opgraph import Axis, Depth, IndexInto, Polynomial, TensorMeta
@@ -15,9 +16,15 @@ ONE = Depth(1.0)
 
 def ratio(large: Polynomial, small: Polynomial) -> Depth:
     """A reduction of ``large`` entries to ``small``: a tree over as many as go into one."""
-    if large == small:
+    if large == small or not small.terms:
         return ONE
-    return Depth(1.0, (Log(1.0, large),)) + Depth(0.0, (Log(-1.0, small),) if small.terms else ())
+    if len(large.terms) == len(small.terms) == 1:
+        (many, symbols), (few, kept) = large.terms[0], small.terms[0]
+        left = Counter(symbols)
+        left.subtract(kept)
+        if min(left.values(), default=0) >= 0:
+            return Depth.over(Polynomial.of(many / few, *left.elements()))
+    return Depth(1.0, (Log(1.0, large), Log(-1.0, small)))
 
 
 def deepest(call: Call, found: Sequence[Polynomial]) -> Depth:
