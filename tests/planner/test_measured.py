@@ -1,5 +1,5 @@
 import torch
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.trace.schema import GraphSchema
@@ -36,3 +36,48 @@ def test_closed_partitions_of_one_graph_keep_components_whole():
     assert (measured.stats.units, measured.stats.unit) == (3, "component")
     assert sum(len(shard.nodes["node"].owned) for shard in measured.shards(2, closed=True)) == 5
     assert measured.shards(2, closed=True)[0].graph_rows is None
+
+
+def typed(papers: int, authors: int, seed: int = 0) -> HeteroData:
+    generator = torch.Generator().manual_seed(seed)
+    graph = HeteroData()
+    graph["paper"].x = torch.randn(papers, 3, generator=generator)
+    graph["author"].x = torch.randn(authors, 2, generator=generator)
+    graph["paper"].train_idx = torch.arange(0, papers, 2)
+    for relation, (sources, destinations) in {
+        ("author", "writes", "paper"): (authors, papers),
+        ("paper", "written_by", "author"): (papers, authors),
+    }.items():
+        ends = [torch.randint(0, n, (40,), generator=generator) for n in (sources, destinations)]
+        graph[relation].edge_index = torch.stack(ends)
+    return graph
+
+
+def test_every_type_has_owners_and_a_halo():
+    graph = typed(30, 12)
+    measured = MeasuredGraph.of(graph, GraphSchema.of(graph), (1, 3))
+
+    assert set(measured.owners[3]) == {"node[paper]", "node[author]"}
+    stats = measured.stats.partitions[3]
+    shards = measured.shards(3)
+    assert stats.shards == tuple(shard.sizes for shard in shards)
+    assert sum(shard.nodes for shard in stats.shards) == measured.stats.nodes == 42
+    assert sum(shard.edges for shard in stats.shards) == 80
+    assert all(set(shard.halo_rows) == {"node[paper]", "node[author]"} for shard in stats.shards)
+    for shard in shards:
+        listed = shard.nodes["node[paper]"].owned[shard.index_values["index[paper]:train_idx"]]
+        assert (listed % 2 == 0).all()
+    other = typed(30, 12, seed=1)
+    assert measured.fingerprint != MeasuredGraph.of(other, GraphSchema.of(other), (1,)).fingerprint
+
+
+def test_a_batch_of_graphs_of_several_types_is_packed_whole():
+    batch = Batch.from_data_list([typed(8 + n, 5 + n, n) for n in range(4)])
+    measured = MeasuredGraph.of(batch, GraphSchema.of(batch), (2,))
+
+    assert (measured.stats.units, measured.stats.unit) == (4, "graph")
+    assert measured.stats.partitions[2].closed
+    for shard in measured.shards(2):
+        for kind in ("paper", "author"):
+            of = batch[kind].batch.numpy()[shard.rows(f"node[{kind}]")]
+            assert set(of) == set(shard.rows("graph"))
