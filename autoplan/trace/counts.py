@@ -10,18 +10,13 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from autoplan.errors import TraceError
-from autoplan.opgraph import NODE, is_edge_axis, node_axis
+from autoplan.opgraph import NODE, node_axis
 from autoplan.trace.attributes import describe, is_node_list, is_relation
 from autoplan.trace.scope import AnyGraph, TypeKey, full_name, label, store_of
 
 _COUNTS_NODES = ("x", "pos", "feat", "batch", "node_type", "n_id", "train_mask", "y")
 
 _TensorsOf = Mapping[TypeKey, Mapping[str, Tensor]]
-
-
-def is_own_edge_axis(axis: str) -> bool:
-    """Whether it counts the graph's own edges, and not further pairs of nodes."""
-    return is_edge_axis(axis) and ":" not in axis.rpartition("]")[2]
 
 
 def node_rows(graph: AnyGraph, tensors_of: _TensorsOf, asked: Mapping[str, Any]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from autoplan.opgraph import (
     is_edge_axis,
     is_index_axis,
     is_node_axis,
+    is_primary_relation,
     node_axis,
     type_of_axis,
 )
@@ -35,7 +36,7 @@ from autoplan.trace.attributes import (
     node_list_spec,
     relation_spec,
 )
-from autoplan.trace.counts import check_relations, is_own_edge_axis, node_rows
+from autoplan.trace.counts import check_relations, node_rows
 from autoplan.trace.readings import inferred_spec
 from autoplan.trace.scope import (
     NUM_NODES,
@@ -132,7 +133,7 @@ class GraphSchema:
     @property
     def edges(self) -> int:
         """The graph's own edges, of all relations."""
-        return sum(rows for axis, rows in self.rows.items() if is_own_edge_axis(axis))
+        return sum(rows for axis, rows in self.rows.items() if is_primary_relation(axis))
 
     def place(self, name: str) -> tuple[TypeKey, str]:
         """Which part of the graph an attribute's full name is about, and its name there."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric import nn as gnn
+from torch_geometric.data import HeteroData
 
 from autoplan.opgraph import IndexInto, OpGraph, edge_axis, node_axis
 from autoplan.partition.halo import Shard, build_shards
@@ -150,3 +151,15 @@ def shards_of(tensors: dict[str, Tensor], parts: int) -> tuple[Shard, ...]:
     shards = build_shards(owner, edges, {}, relations=ENDS, parts=parts)
     assert parts == 1 or not len(shards[-1].rows(edge_axis("venue__hosts__paper")))
     return shards
+
+
+def typed_data(sizes: dict[str, int], edges: tuple[int, ...]) -> HeteroData:
+    """`graph` as PyG has it, in float32."""
+    tensors = graph(sizes, edges)
+    data = HeteroData()
+    for kind, x in zip(WIDTHS, tensors, strict=False):
+        data[kind].x = x.float()
+    for relation, index in zip(RELATIONS, tensors[3:8], strict=True):
+        data[relation].edge_index = index
+    data["paper"].y, data["paper"].train_mask = tensors[8:]
+    return data

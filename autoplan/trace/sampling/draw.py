@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autoplan.opgraph import GRAPH, is_node_axis
+from autoplan.opgraph import GRAPH, is_node_axis, is_primary_relation
 from autoplan.trace.attributes import AttributeSpec
-from autoplan.trace.counts import is_own_edge_axis
 from autoplan.trace.sampling.edges import EdgeMaker, Pairs, candidates, trimmed
 from autoplan.trace.sampling.nodes import ChosenNodes, GraphChooser, NodeChooser
 from autoplan.trace.sampling.pool import Pool, PoolRelation
@@ -50,7 +49,7 @@ class GraphSample:
     @property
     def edges(self) -> int:
         """The graph's own edges, of all relations."""
-        return sum(rows for axis, rows in self.rows.items() if is_own_edge_axis(axis))
+        return sum(rows for axis, rows in self.rows.items() if is_primary_relation(axis))
 
 
 def draw_samples(
