@@ -11,11 +11,14 @@ import torch
 
 from autoplan.opgraph import Axis, Op, TensorMeta
 from autoplan.program.ir import OpStep, Program
+from autoplan.program.torch_internals import READ_DATA
 from autoplan.trace import alias
 from autoplan.trace.inseparable import sizes_told
 
 _PURE = frozenset({"aten", "autoplan"})
 """Namespaces of operators that are known to depend on nothing but their arguments (and, where tagged, random state)."""
+_READ_ONLY = (torch.autograd.grad, READ_DATA, torch.Tensor.tolist)
+"""Opaque steps that change nothing."""
 
 
 def hoistable(
@@ -43,7 +46,7 @@ def hoistable(
     steps = {index: step for index, step in enumerate(program.steps) if isinstance(step, OpStep)}
     writers: dict[str, set[int]] = {}
     for index, step in steps.items():
-        for value in alias.written(step):
+        for value in _written(step):
             writers.setdefault(root.get(value, value), set()).add(index)
     maker = {name: op.index for op in ops for name in op.outputs}
     needs: dict[int, set[int]] = {}
@@ -68,6 +71,13 @@ def hoistable(
         if kept == found:
             return frozenset(found)
         found = kept
+
+
+def _written(step: OpStep) -> tuple[str, ...]:
+    """Values that a step changes: what opaque Python code is given, it may write, or ask a gradient of."""
+    if step.opaque and step.func not in _READ_ONLY:
+        return tuple(name for name in step.reads if name.startswith("v"))
+    return alias.written(step)
 
 
 def _repeats(step: OpStep) -> bool:

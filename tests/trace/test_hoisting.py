@@ -167,6 +167,27 @@ def test_memory_that_the_loop_writes_stays():
     assert not any(op.hoistable for op in shared)
 
 
+def test_what_forces_are_derived_from_stays():
+    class Forces(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(3, WIDTH)
+
+        def forward(self, pos: Tensor, edge_index: Tensor) -> Tensor:
+            pos.requires_grad_()
+            degrees = degree(edge_index[0], pos.size(0))
+            lengths = (pos[edge_index[0]] - pos[edge_index[1]]).square()
+            energy = self.lin(lengths).square().sum()
+            (forces,) = torch.autograd.grad(energy, [pos], create_graph=True)
+            return forces * degrees.unsqueeze(-1)
+
+    data = Data(pos=torch.randn(NODES, 3), edge_index=edges(NODES, EDGES))
+    program = described(Forces(), data, lambda out, given: out.square().mean())
+    assert all(op.hoistable for op in in_code(program, "degree"))
+    assert len(named(program, "index")) == 2
+    assert not any(op.hoistable for op in named(program, "index", "sub"))
+
+
 def test_guards_stay():
     class Decides(nn.Module):
         def __init__(self) -> None:
