@@ -89,6 +89,24 @@ class Places(nn.Module):
         return self.lin(self.up(self.down(h)).flatten(1))
 
 
+class Products(nn.Module):
+    """Every product that torch's counter knows: single, with an addend, batched, of attention, over two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH))
+        self.addend = nn.Parameter(torch.randn(4, 4))
+        self.conv = nn.Conv2d(1, 3, (3, 2), padding=1)
+        self.lin = nn.Linear(60, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        tables = (x @ self.weight).reshape(-1, 4, 4)
+        tables = torch.baddbmm(self.addend, tables, torch.bmm(tables, tables.mT))
+        heads = tables.unsqueeze(1)
+        attended = F.scaled_dot_product_attention(heads, heads, heads)
+        return self.lin(self.conv(attended).flatten(1))
+
+
 class Jumping(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -122,6 +140,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "transformer": lambda: Attributed(TransformerConv(WIDTH, 8, heads=2, edge_dim=2)),
     "GPS": lambda: Chain(GPSConv(WIDTH, GCNConv(WIDTH, WIDTH), heads=2, dropout=0.1)),
     "convolutions": Places,
+    "products": Products,
     "RGCN": lambda: Typed(RGCNConv(WIDTH, WIDTH, 3), RGCNConv(WIDTH, CLASSES, 3)),
     "LSTM": Jumping,
     "PNA": pna,
@@ -161,6 +180,11 @@ class Saved:
     @property
     def bytes(self) -> int:
         return sum(tensor.untyped_storage().nbytes() for tensor in self.kept.values())
+
+
+def test_every_product_that_torch_counts_is_among_them():
+    program = described(Products(), graph(), cross_entropy)
+    assert {base_name(op.name) for op in program.ops} >= COUNTED
 
 
 @pytest.mark.parametrize("name", MODELS)
