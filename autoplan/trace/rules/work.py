@@ -99,12 +99,15 @@ def reduction(call: Call, dims: Dims) -> tuple[Work, Work]:
 
 
 def ordering(call: Call, source: TensorMeta, over: Sequence[Dim]) -> Work:
-    """A sort of the entries along some dimensions, or a search in them: a network of log2(n) ** 2 stages."""
+    """A sort of the entries along some dimensions, or a search in them: a network of log2(n) ** 2 stages.
+
+    It writes as much as it reads, and as much again where it returns positions, too.
+    """
     return Work(
         "sort",
         source.elements * SORT_PASSES,
         read(call, call.inputs),
-        source.bytes * 2.0,
+        source.bytes * (2.0 if len(call.shapes) > 1 else 1.0),
         depth=depth.over(over, power=2),
     )
 
