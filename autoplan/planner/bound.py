@@ -28,7 +28,6 @@ from autoplan.planner.source import Source, batch_size_of, source_of
 from autoplan.planner.stepping import StepOutcome, outcome
 from autoplan.planner.steps import (
     check_sizes,
-    free_of_rows,
     measure,
     sent_in_step,
     shards_of_step,
@@ -41,6 +40,7 @@ from autoplan.planner.workload import (
     Workload,
     cast,
     check_on_graph,
+    free_of_rows,
     make_workload,
 )
 from autoplan.plugins import registry
@@ -177,7 +177,7 @@ class Bound:
         if not self.workload.shardable:
             return compare_eager(self.workload, self.source.graph(0, seed), seed=seed)
         double = in_double(self.model, self.source.whole, self.workload)
-        if self.source.streamed:
+        if self.source.streamed or self.workload.traced.schema.several_types:
             double = free_of_rows(double)
         check_sizes(self.workload, self.source, seed=seed, steps=steps)
         return compare(double, self._groups(double, steps, seed), seed=seed)

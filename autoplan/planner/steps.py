@@ -26,12 +26,12 @@ from autoplan.planner.workload import (
     Workload,
     check_on_graph,
     concrete,
+    free_of_rows,
     make_workload,
 )
 from autoplan.pricing.group import Group
 from autoplan.pricing.moves import payload
 from autoplan.program.binding import check_input_guards, input_check, input_guards
-from autoplan.program.ir import Expression, GuardStep
 from autoplan.states import transitions
 from autoplan.trace.remedies import first_line
 from autoplan.trace.schema import GraphSchema
@@ -117,26 +117,6 @@ def _check_equal(workload: Workload, collection: GraphCollection, batch: IntArra
         ) from error
     if worst > TOLERANCE:
         raise GuardError(f"on {what}, the program differs from the model by {worst:.1e}")
-
-
-def free_of_rows(workload: Workload) -> Workload:
-    """The workload with a program that is not held to more than one row along the axes of its inputs."""
-    program = workload.traced.program
-    if program is None:
-        return workload
-    held = {
-        f"{name}.size({dim}) > 1"
-        for name, spec in zip(program.inputs, workload.traced.schema.attributes, strict=True)
-        for dim, axis in enumerate(spec.dims)
-        if isinstance(axis, str)
-    }
-    steps = tuple(
-        replace(step, test=Expression(step.test.text.replace("> 1", ">= 0")))
-        if isinstance(step, GuardStep) and step.test.text in held
-        else step
-        for step in program.steps
-    )
-    return replace(workload, traced=replace(workload.traced, program=replace(program, steps=steps)))
 
 
 def check_sizes(workload: Workload, source: Source, *, seed: int, steps: int) -> None:

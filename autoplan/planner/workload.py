@@ -14,6 +14,7 @@ from autoplan.errors import AutoplanError, GuardError, TraceError
 from autoplan.opgraph import OpGraph
 from autoplan.planner.values import check_values
 from autoplan.program.binding import check_input_guards
+from autoplan.program.ir import Expression, GuardStep
 from autoplan.search import ModelTensor
 from autoplan.trace.attributes import dtype_name
 from autoplan.trace.build import build_opgraph
@@ -29,6 +30,8 @@ _SMALL_PASS_BYTES = 256 * 2**20
 """Up to this much the whole graph is run once by the model and once by the program when a plan is made (DESIGN 3)."""
 TOLERANCE = 1e-4
 """Largest relative difference there, in the model's own dtype."""
+_SEVERAL = 2
+"""Rows that a sample has at least along every axis."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +114,8 @@ def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
     """The workload, held to the graph itself: where a decision recorded from the samples comes out differently, concrete.
 
     Checked are decisions on sizes, dtypes and layouts, and, where one pass is small, everything: outputs and gradients of
-    the program against the model's own on the whole graph.
+    the program against the model's own on the whole graph. Then a graph of several types may also have one row or none along
+    an axis (a relation without edges): samples have several, and programs are held to that.
 
     Raises:
         TraceError: a label or another number of the graph is out of range, or the model fails on the whole graph.
@@ -123,9 +127,15 @@ def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
     tensors = traced.schema.tensors(graph)
     check_values(program, traced.schema, tensors)
     try:
-        check_input_guards(program, tensors, traced.module)
         rows = GraphSchema.of(graph, workload.request.inputs).rows
-        if _pass_bytes(workload, rows) <= _SMALL_PASS_BYTES:
+        small = _pass_bytes(workload, rows) <= _SMALL_PASS_BYTES
+        few = traced.schema.several_types and min(rows.values()) < _SEVERAL
+        if small and few:
+            workload = free_of_rows(workload)
+            program = workload.traced.program
+            assert program is not None
+        check_input_guards(program, tensors, traced.module)
+        if small:
             worst = max(validate(program, traced.module, tensors).values())
             if worst > TOLERANCE:
                 raise GuardError(f"the program differs from the model by {worst:.1e}")
@@ -141,6 +151,26 @@ def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
             f"{remedy(error, message, traced.module.used, traced.module, traced.schema)}"
         ) from error
     return workload
+
+
+def free_of_rows(workload: Workload) -> Workload:
+    """The workload with a program that is not held to more than one row along the axes of its inputs."""
+    program = workload.traced.program
+    if program is None:
+        return workload
+    held = {
+        f"{name}.size({dim}) > 1"
+        for name, spec in zip(program.inputs, workload.traced.schema.attributes, strict=True)
+        for dim, axis in enumerate(spec.dims)
+        if isinstance(axis, str)
+    }
+    steps = tuple(
+        replace(step, test=Expression(step.test.text.replace("> 1", ">= 0")))
+        if isinstance(step, GuardStep) and step.test.text in held
+        else step
+        for step in program.steps
+    )
+    return replace(workload, traced=replace(workload.traced, program=replace(program, steps=steps)))
 
 
 def concrete(workload: Workload, reason: str) -> Workload:

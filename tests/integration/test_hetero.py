@@ -110,3 +110,14 @@ def test_many_graphs_through_a_pipeline() -> None:
     assert plan.data.partition.method == "closed"
     assert not any(sum(rows.halo) for rows in plan.data.partition.types)
     assert autoplan.verify(plan, model, batch).ok
+
+
+def test_a_relation_without_edges_and_a_type_of_one_node() -> None:
+    torch.manual_seed(0)
+    graph = typed_data({"author": 30, "paper": 41, "venue": 3}, (90, 80, 70, 60, 50))
+    graph["venue"].x = graph["venue"].x[:1]
+    graph["paper", "hosted_by", "venue"].edge_index[1] = 0
+    graph["venue", "hosts", "paper"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    model = materialised(Papers(), graph.x_dict, graph.edge_index_dict)
+    plan = autoplan.optimize(model, graph, "2xcpu", loss=of_papers, strategy="data")
+    assert autoplan.verify(plan, model, graph).ok
