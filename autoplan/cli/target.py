@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,18 @@ def _failure(what: str, error: Exception) -> str:
     ]
     lines = "".join(traceback.format_list(own))
     last = "".join(traceback.format_exception_only(error)).strip()
-    return f"{what}:\n{lines}{last}"
+    return f"{what}:\n{lines}{last}{_advice(error, own)}"
+
+
+def _advice(error: Exception, frames: Sequence[traceback.FrameSummary]) -> str:
+    """What to do where a conversion of PyG raises an error of torch's: its message alone does not tell."""
+    if not any(frame.name == "to_hetero" for frame in frames):
+        return ""
+    # torch is there: the user's file has it
+    from autoplan.trace.conversion import pooling_advice, pooling_in
+
+    function = pooling_in(error)
+    return "" if function is None else f"\n{pooling_advice(function)}"
 
 
 def _shape(value: object) -> str:

@@ -76,6 +76,12 @@ class Arguments:
         return model(*positional, **keywords)
 
     @property
+    def by_type_without_saying(self) -> tuple[str, ...]:
+        """Arguments that get a mapping by type, though their names do not end in ``_dict``."""
+        names = [a.name for a in (*self.positional, *self.keywords) if a.source == "mapping"]
+        return tuple(name for name in names if name is not None and not name.endswith(_DICT))
+
+    @property
     def attributes(self) -> tuple[str, ...]:
         """The graph's attributes that are passed by themselves, or by type."""
         return tuple(

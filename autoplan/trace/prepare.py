@@ -16,6 +16,7 @@ from autoplan.trace.arguments import Arguments, match_arguments
 from autoplan.trace.attributes import describe, dtype_name
 from autoplan.trace.clamped import CutShort
 from autoplan.trace.constants import node_ids
+from autoplan.trace.conversion import conversion_remedy
 from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.loss import LossFunction, resolve_loss
 from autoplan.trace.remedies import fails_on_rows, first_line, remedy
@@ -250,6 +251,9 @@ def _what_to_do(
     ids = None
     if not table and fails_on_rows(error, message):
         ids = node_ids(function, role, real=schema.rows, sample=sample.rows)
+    if schema.several_types and step.running is None:
+        advice = conversion_remedy(error, step.get_submodule(MODEL), step.given_by_type)
+        table = table or advice
     return table or (ids and f"; {ids}") or remedy(error, message, step.used, step, schema)
 
 
@@ -274,7 +278,8 @@ def _node_table(step: StepModule, schema: GraphSchema) -> str:
     for path, module in step.get_submodule(MODEL).named_modules():
         plain = ((key, value) for key, value in vars(module).items() if isinstance(value, Tensor))
         own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
-        for key, tensor in (*own, *plain):
+        sized = [(key, value) for key, value in (*own, *plain) if not nn.parameter.is_lazy(value)]
+        for key, tensor in sized:
             for axis, rows in schema.rows.items():
                 counted = is_node_axis(axis) or is_edge_axis(axis)
                 if counted and rows >= _TABLE_ROWS and rows in tensor.shape:

@@ -126,6 +126,11 @@ class StepModule(nn.Module):
         """The graph's attributes that the model's forward gets by themselves."""
         return self._arguments.attributes
 
+    @property
+    def given_by_type(self) -> tuple[str, ...]:
+        """Arguments of the model's forward that get an attribute of every type, though their names do not say so."""
+        return self._arguments.by_type_without_saying
+
     def forward(self, *tensors: Tensor) -> Any:
         """Run the step on a graph, given as its tensors in schema order."""
         graph = self.graph(tensors)

@@ -195,7 +195,7 @@ class _Drawing:
             real = trimmed(real, wish - 4, one_type=relation.one_type, generator=self._numbers)
         maker = EdgeMaker(relation, real, ends, self._numbers, loops=self._may_loop(relation))
         least = wish if not relation.rows.numel() else max(5, min(wish, count // _SPARSE))
-        invented = max(0, least - maker.least)
+        invented = 0 if reversed_one is not None else max(0, least - maker.least)
         if not relation.facts.within:
             invented = max(invented, 2)
         sums = {len(ends[relation.source]), len(ends[relation.target])}
@@ -221,13 +221,18 @@ def _sorted(picked: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mirrored(real: Pairs, other: Pairs) -> Pairs:
-    """Of pairs those whose reverse another relation has."""
-    there = set(zip(other.target.tolist(), other.source.tolist(), strict=True))
-    kept = [
-        (source, target) in there
-        for source, target in zip(real.source.tolist(), real.target.tolist(), strict=True)
-    ]
-    return real[np.array(kept, dtype=bool)]
+    """The pairs of another relation the other way round, once each; rows of real pairs where there are such, else of any."""
+    row_of = dict(
+        zip(
+            zip(real.source.tolist(), real.target.tolist(), strict=True),
+            real.row.tolist(),
+            strict=True,
+        )
+    )
+    ends = np.unique(np.stack([other.target, other.source]), axis=1)
+    anything = next(iter(row_of.values()), 0)
+    rows = [row_of.get((source, target), anything) for source, target in ends.T.tolist()]
+    return Pairs(ends[0], ends[1], np.array(rows, dtype=np.int64))
 
 
 class _Values:
