@@ -33,6 +33,12 @@ def fixed_seeds() -> None:
         torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads or writes the user's cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout."""

@@ -10,6 +10,7 @@ from autoplan.errors import InfeasibleError
 from autoplan.planner.make import closed_numbers, numbers_of_parts
 from autoplan.planner.source import Source
 from autoplan.planner.steps import measure, trace_source
+from autoplan.planner.structure import describe
 from autoplan.planner.workload import StepRequest, model_tensors
 from autoplan.plugins import registry
 from autoplan.report.analysis import ProgramReport
@@ -60,6 +61,8 @@ def analyse_step(
             notes.append(f"nothing is told of what is sent: {error}")
     if source.streamed:
         notes.append("figures are of the largest batch of one epoch")
+    described = describe(measured)
+    notes += described.notes
     return ProgramReport(
         figures=analyse(opgraph, measured.stats),
         stats=measured.stats,
@@ -69,5 +72,6 @@ def analyse_step(
         reason=opgraph.reason,
         devices=cluster.text,
         volumes=sent,
+        structure=described.structure,
         notes=tuple(notes),
     )

@@ -123,7 +123,10 @@ class MeasuredGraph:
         graphs = batch_arrays(self.schema, self.tensors) or {}
         arrays |= {axis.replace(NODE, "batch", 1): batch for axis, batch in graphs.items()}
         content = digest(
-            {axis: hashlib.sha256(array.tobytes()).hexdigest() for axis, array in arrays.items()}
+            {
+                axis: hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+                for axis, array in arrays.items()
+            }
         )
         attributes = {
             spec.name: (spec.dtype, tuple(self.tensors[spec.name].shape))

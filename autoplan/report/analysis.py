@@ -14,6 +14,8 @@ from rich.text import Text
 
 from autoplan.analysis import Analysis, Figures, Group, OpFigures
 from autoplan.graphstats import GraphStats
+from autoplan.graphstructure import GraphStructure
+from autoplan.report.structure import structure
 from autoplan.report.text import render
 from autoplan.report.units import count, decimal, digits, percent, size
 from autoplan.search.volumes import Volume
@@ -48,7 +50,7 @@ class ProgramReport:
 
     Attributes:
         figures: by op, layer and class, and in all.
-        stats: of the graph that it is priced on.
+        stats: of the graph that it is priced on; structure: what else is known of that.
         loss: what is differentiated, in words; training: the mode.
         generality, reason: of the trace.
         devices: whose traffic is told, as the user named them; volumes: of each candidate, empty where that was not asked.
@@ -63,6 +65,7 @@ class ProgramReport:
     reason: str | None
     devices: str
     volumes: tuple[Volume, ...]
+    structure: GraphStructure | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -79,6 +82,8 @@ def analysis_text(report: ProgramReport, *, ops: bool = False) -> str:
     if report.volumes:
         title = f"Sent in one step on {report.devices}, payload of all ranks together"
         sections.append((title, _volumes(report.volumes)))
+    if report.structure is not None:
+        sections.append(("Graph", structure(report.structure)))
     sections.append(("Unknown ops", _lines(*_unknown(figures))))
     notes = (*_hoisted(figures), *report.notes)
     if notes:
@@ -107,6 +112,7 @@ def analysis_document(report: ProgramReport) -> dict[str, Any]:
         "hoisted": [asdict(value) for value in figures.hoisted],
         "devices": report.devices,
         "communication": [asdict(volume) for volume in report.volumes],
+        "structure": None if report.structure is None else asdict(report.structure),
         "notes": list(report.notes),
     }
 
