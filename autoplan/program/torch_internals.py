@@ -94,8 +94,8 @@ FUNCTION_APPLY: Callable[..., Any] = torch.autograd.Function.apply.__func__  # t
 """`autograd.Function.apply` before it is bound to a class."""
 
 
-REGISTERED = "GeneratedBackwardFor_"
-"""How torch names the `autograd.Function` of an operator that was registered from Python: the operator is what runs."""
+OWN_BACKWARDS = "GeneratedBackwardFor_autoplan_"
+"""How torch names the `autograd.Function` of an operator that autoplan registered: the operator is what workers can call."""
 
 
 def override_checks() -> list[tuple[Any, str]]:

@@ -19,7 +19,7 @@ from autoplan.program.structure import leaves
 from autoplan.program.torch_internals import (
     FUNCTION_APPLY,
     METADATA_OPERATORS,
-    REGISTERED,
+    OWN_BACKWARDS,
     stored_entries,
     tree_leaves,
 )
@@ -67,7 +67,7 @@ class Recorder(Tape):
         """A custom autograd.Function: one opaque step, so that its backward is kept."""
         if self.muted or self.lenient:
             return FUNCTION_APPLY(cls, *args, **kwargs)
-        if cls.__name__.startswith(REGISTERED):
+        if cls.__name__.startswith(OWN_BACKWARDS):
             self.asked_grad = torch.is_grad_enabled()
             try:
                 return FUNCTION_APPLY(cls, *args, **kwargs)

@@ -84,7 +84,7 @@ class Tape:
         self.muted = 0
         self.scope: Scope | None = None
         self.asked_grad: bool | None = None
-        """The grad mode around an operator that torch runs without: one registered from Python has its backward outside."""
+        """The grad mode around an operator of autoplan's own: torch runs it without, as its backward is outside of it."""
         self._attributes: dict[int, StateSlot] = {}
         self.paths = {id(submodule): path for path, submodule in module.named_modules()}
         self._name_state(module)
