@@ -11,7 +11,8 @@ from torch import nn
 from torch_geometric.nn import HeteroConv, Sequential
 
 from autoplan.errors import TraceError
-from autoplan.trace.schema import GraphSchema, says_what
+from autoplan.trace.classification import says_what
+from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import NUM_NODES, AnyGraph, TypeKey, full_name, store_of
 
 _WHOLE_GRAPH = ("data", "graph", "g")

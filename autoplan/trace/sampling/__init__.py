@@ -5,7 +5,8 @@ stay legal, and an edge's attributes are about its ends. A pair stays with its r
 of each type and edges that are there twice, in each relation. Sizes are distinct, of mixed residues, and different from every
 width of the model, so that a recorded integer has one explanation.
 
-`pool` reads the graph, whatever its size; `sizes`, `nodes` and `edges` decide on a sample; `draw` puts it together.
+`pool` reads the graph, whatever its size (`growth`, `scan`); `sizes`, `nodes` (`walk`), `graphs` and `edges` decide on a sample;
+`draw` puts it together with its `values`.
 """
 
 from autoplan.trace.sampling.draw import GraphSample, draw_samples, samples_of

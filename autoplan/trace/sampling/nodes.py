@@ -1,8 +1,7 @@
-"""Which of the graph's nodes a sample has: nearby ones, some of every mask and list, or whole graphs of a batch (torch)."""
+"""Which of the graph's nodes a sample has: nearby ones, some of every mask and list (torch)."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,16 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from autoplan.trace.sampling.pool import Pool, PoolList
-from autoplan.trace.sampling.sizes import GRAPHS, SAMPLES, Sizes, wished_nodes
-
-_BRANCHES = 8
-"""Neighbours that a walk goes on with from one node: a hub does not fill a sample with its leaves."""
-
-_REACH = 6
-"""A walk sees so many times the nodes that are wanted of each type, so that there is a choice."""
-
-_GRAPH_NODES = 64
-"""Larger graphs of a batch are cut down to nearby nodes."""
+from autoplan.trace.sampling.walk import Walker
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,73 +32,6 @@ class ChosenNodes:
     graphs: Tensor | None = None
     entries: dict[str, Tensor] = field(default_factory=dict)
     places: dict[str, Tensor] = field(default_factory=dict)
-
-
-class Walker:
-    """Orders the pool's nodes by walks from random edges: what comes early is close together."""
-
-    def __init__(self, pool: Pool, generator: np.random.Generator) -> None:
-        """Both directions of all relations are walked along."""
-        self._generator = generator
-        self._start: dict[str, int] = {}
-        total = 0
-        for axis, nodes in pool.nodes.items():
-            self._start[axis] = total
-            total += nodes.numel()
-        self._total, self._pool = total, pool
-        both = []
-        for relation in pool.relations:
-            source = relation.ends[0].numpy() + self._start[relation.source]
-            target = relation.ends[1].numpy() + self._start[relation.target]
-            both += [np.stack([source, target]), np.stack([target, source])]
-        pairs = np.concatenate(both, axis=1) if both else np.zeros((2, 0), dtype=np.int64)
-        order = np.argsort(pairs[0], kind="stable")
-        self._neighbours = pairs[1][order]
-        self._begin = np.searchsorted(pairs[0][order], np.arange(total + 1))
-        self._ends = pairs[0]
-
-    def order(
-        self, wanted: Mapping[str, int], start_from: Mapping[str, NDArray[np.int64]] | None = None
-    ) -> dict[str, NDArray[np.int64]]:
-        """By node axis, all nodes of the pool, as positions there: those of a walk first, then the others at random.
-
-        Args:
-            wanted: by node axis, how many nodes are wanted.
-            start_from: by node axis, the nodes that a walk may start from; by default the ends of all edges.
-        """
-        starts = self._ends
-        if start_from is not None:
-            starts = np.concatenate([self._start[a] + own for a, own in start_from.items()])
-        room = min(self._total, _REACH * sum(wanted.values()))
-        seen = np.zeros(self._total, dtype=bool)
-        walked: list[int] = []
-        waiting: deque[int] = deque()
-        tries = 0
-        while len(walked) < room and tries < room and starts.size:
-            if not waiting:
-                tries += 1
-                start = int(starts[self._generator.integers(starts.size)])
-                if seen[start]:
-                    continue
-                seen[start] = True
-                waiting.append(start)
-            node = waiting.popleft()
-            walked.append(node)
-            near = self._neighbours[self._begin[node] : self._begin[node + 1]]
-            near = np.unique(near[~seen[near]])
-            if near.size > _BRANCHES:
-                near = self._generator.choice(near, _BRANCHES, replace=False)
-            seen[near] = True
-            waiting.extend(near.tolist())
-        walked += list(waiting)
-        rest = self._generator.permutation(np.setdiff1d(np.arange(self._total), walked))
-        everything = np.concatenate([np.array(walked, dtype=np.int64), rest])
-        found = {}
-        for axis, nodes in self._pool.nodes.items():
-            start = self._start[axis]
-            own = (everything >= start) & (everything < start + nodes.numel())
-            found[axis] = everything[own] - start
-        return found
 
 
 class NodeChooser:
@@ -232,103 +155,3 @@ class _Choice:
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         return taken[order], place
-
-
-class GraphChooser:
-    """Chooses whole graphs of a batch."""
-
-    def __init__(self, pool: Pool, generator: np.random.Generator, sizes: Sizes) -> None:
-        """``sizes`` gives out the numbers of nodes."""
-        self._pool, self._generator, self._sizes = pool, generator, sizes
-        self._walker = Walker(pool, generator)
-        known = torch.unique(torch.cat(list(pool.batches.values())))
-        self._graphs = known.numpy()
-        self._largest = {
-            axis: int(torch.bincount(graph_of).max()) for axis, graph_of in pool.batches.items()
-        }
-
-    def choose(self, number: int, least_nodes: int) -> ChosenNodes:
-        """The nodes of sample ``number``.
-
-        Args:
-            number: from 0.
-            least_nodes: nodes that the sample has at least, of every type that is grouped into graphs.
-        """
-        count = GRAPHS[number]
-        most = self._most(number, count)
-        drawn: list[int] = []
-        parts: dict[str, list[NDArray[np.int64]]] = {axis: [] for axis in self._pool.nodes}
-        while len(drawn) < count or (
-            len(drawn) < 8 * SAMPLES * count and self._short(parts, least_nodes)
-        ):
-            if len(drawn) % len(self._graphs) == 0:
-                order = self._generator.permutation(self._graphs)
-                if number == _TINY:
-                    order = self._by_size(order)
-            drawn.append(int(order[len(drawn) % len(self._graphs)]))
-            for axis, own in self._nodes_of(drawn[-1], most).items():
-                parts[axis].append(own)
-        return self._joined(drawn, parts, number, least_nodes)
-
-    def _most(self, number: int, count: int) -> dict[str, int]:
-        """By node axis, how many nodes of a graph are taken: all of small graphs."""
-        found = {}
-        for position, axis in enumerate(self._pool.nodes):
-            share = max(2, wished_nodes(position, number) // count)
-            largest = self._largest.get(axis, 0)
-            found[axis] = largest if largest <= _GRAPH_NODES else share
-        return found
-
-    def _nodes_of(self, graph: int, most: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-        """By node axis, nodes of a graph, as ascending positions in the pool: all, or nearby ones of a large graph."""
-        own = {
-            axis: np.flatnonzero(graph_of.numpy() == graph)
-            for axis, graph_of in self._pool.batches.items()
-        }
-        if all(len(nodes) <= most[axis] for axis, nodes in own.items()):
-            return own
-        orders = self._walker.order(most, own)
-        return {
-            axis: np.sort(orders[axis][np.isin(orders[axis], nodes)][: most[axis]])
-            for axis, nodes in own.items()
-        }
-
-    def _short(self, parts: Mapping[str, list[NDArray[np.int64]]], least_nodes: int) -> bool:
-        totals = [sum(map(len, parts[axis])) for axis in self._pool.batches]
-        return max(totals) < least_nodes
-
-    def _by_size(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        highest = int(self._graphs.max()) + 1
-        sizes = np.zeros(highest, dtype=np.int64)
-        for graph_of in self._pool.batches.values():
-            sizes += np.bincount(graph_of.numpy(), minlength=highest)
-        return order[np.argsort(sizes[order], kind="stable")]
-
-    def _joined(
-        self,
-        drawn: list[int],
-        parts: Mapping[str, list[NDArray[np.int64]]],
-        number: int,
-        least_nodes: int,
-    ) -> ChosenNodes:
-        picked, copies = {}, {}
-        for position, (axis, nodes) in enumerate(self._pool.nodes.items()):
-            if axis in self._pool.batches:
-                own = parts[axis]
-                inside = np.concatenate(own) if own else np.zeros(0, dtype=np.int64)
-                copy = np.repeat(np.arange(len(own)), [len(part) for part in own])
-            else:
-                wanted = wished_nodes(position, number)
-                inside = np.sort(self._generator.integers(nodes.numel(), size=wanted))
-                copy = np.zeros(wanted, dtype=np.int64)
-            total = self._sizes.take(axis, max(len(inside) + 1, least_nodes))
-            last = inside[-1:] if len(inside) else np.zeros(1, dtype=np.int64)
-            extra = total - len(inside)
-            inside = np.concatenate([inside, np.repeat(last, extra)])
-            of_last = copy[-1] if len(copy) and axis not in self._pool.batches else len(drawn) - 1
-            copies[axis] = torch.from_numpy(np.concatenate([copy, np.repeat(of_last, extra)]))
-            picked[axis] = nodes[torch.from_numpy(inside)]
-        return ChosenNodes(picked, copies, torch.tensor(drawn))
-
-
-_TINY = 2
