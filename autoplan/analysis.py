@@ -13,6 +13,7 @@ from typing import get_args
 
 from autoplan.criticalpath import CriticalPath
 from autoplan.graphstats import GraphStats, axis_rows
+from autoplan.graphstructure import GraphStructure
 from autoplan.opgraph import (
     EDGE,
     NODE,
@@ -161,6 +162,23 @@ def analyse(
     rows = axis_rows(graph.axes, stats, "R", None)
     degree = {most(EDGE, "dst", NODE): float(stats.max_in_degree)}
     return analyse_at(graph, rows, {**degree, **(largest or {})})
+
+
+def largest_of(
+    structure: GraphStructure, relations: Mapping[str, tuple[str, str]]
+) -> dict[str, float]:
+    """The largest degrees of a graph's own edges, for `analyse`.
+
+    Args:
+        structure: the graph, described.
+        relations: by edge axis, the axes of its sources and destinations.
+    """
+    found: dict[str, float] = {}
+    for axis, about in structure.relations.items():
+        sources, destinations = relations[axis]
+        found[most(axis, "src", sources)] = float(about.outgoing.max)
+        found[most(axis, "dst", destinations)] = float(about.incoming.max)
+    return found
 
 
 def analyse_at(

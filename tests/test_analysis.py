@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoplan.analysis import LOSS, MODEL, analyse, analyse_at, layers_of, roles_of
+from autoplan.analysis import LOSS, MODEL, analyse, analyse_at, largest_of, layers_of, roles_of
 from autoplan.graphstats import GraphStats
+from autoplan.graphstructure import DegreeStats, GraphStructure, RelationStructure
 from autoplan.opgraph import Axis, Op, OpGraph, OpStrategy, Phase, Polynomial, TensorMeta, Work
 from autoplan.storage import hoisted_values, saved_bytes
 from autoplan.symbolic import Depth, most
@@ -166,6 +167,16 @@ def test_degrees_come_from_the_graph():
     assert analyse(program, stats, {symbol: 64}).total.forward.depth == 7
     # unknown: all edges may end in one node
     assert analyse_at(program, {"node": 16.0, "edge": 512.0}).total.forward.depth == 10
+
+
+def test_degrees_of_a_described_graph():
+    few, many = DegreeStats(1, 1, 2, 3, 0, 0), DegreeStats(1, 1, 2, 50, 0, 0)
+    relations = {"edge[a__w__p]": RelationStructure(9, 0, few, many)}
+    structure = GraphStructure({"node[a]": 4, "node[p]": 5}, relations, 1, 9, (), ())
+    assert largest_of(structure, {"edge[a__w__p]": ("node[a]", "node[p]")}) == {
+        most("edge[a__w__p]", "dst", "node[p]"): 3,
+        most("edge[a__w__p]", "src", "node[a]"): 50,
+    }
 
 
 def test_density_is_the_share_of_pairs_that_meet():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from autoplan.analysis import analyse
+from autoplan.analysis import analyse, largest_of
 from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError
 from autoplan.planner.make import closed_numbers, numbers_of_parts
@@ -64,7 +64,11 @@ def analyse_step(
     described = describe(measured)
     notes += described.notes
     return ProgramReport(
-        figures=analyse(opgraph, measured.stats),
+        figures=analyse(
+            opgraph,
+            measured.stats,
+            largest_of(described.structure, measured.schema.relations),
+        ),
         stats=measured.stats,
         loss=traced.loss,
         training=traced.training,
