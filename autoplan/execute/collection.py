@@ -71,6 +71,10 @@ class GraphCollection:
         shape[attribute.dim] = int((attribute.starts[graphs + 1] - attribute.starts[graphs]).sum())
         return torch.empty(shape, dtype=attribute.values.dtype, device="meta")
 
+    def rows_of(self, graphs: IntArray) -> dict[str, int]:
+        """By base or index axis, the rows of some graphs put together."""
+        return {axis: int(rows[graphs].sum()) for axis, rows in self.rows.items()}
+
     def only(self, names: Collection[str]) -> GraphCollection:
         """The same graphs with some of their attributes."""
         kept = {name: own for name, own in self.attributes.items() if name in names}

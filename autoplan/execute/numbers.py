@@ -76,6 +76,11 @@ class Numbers:
 
         return _SIZE.sub(replace, text)
 
+    def sizes(self, text: str) -> dict[str, str]:
+        """The sizes in a formula, by name, as those of the whole graph; numbers that were read are not among them."""
+        named = (match[0] for match in _SIZE.finditer(text) if match["i"] is None)
+        return {name: self.resolve(name, "R") for name in named}
+
     def rows(self, axis: str, state: State) -> str:
         """The name of an axis's number of rows on this rank in a state."""
         about = self._opgraph.axes[axis]

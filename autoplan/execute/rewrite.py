@@ -226,24 +226,35 @@ class Writer:
         self.body.add(f"{name} = {made}", name)
 
     def _guard(self, step: GuardStep, op: Op | None) -> None:
-        """Guards on what was read from tensors. Those on the inputs' description were checked on the whole graph."""
-        if op is None:
-            if not any(name.startswith("i") for name in step.test.names):
-                return
-            states: dict[str, State] = {}
-        else:
+        """Guards that only a run can decide: on what was read from tensors, and on sizes that only tensors tell.
+
+        All others depend on dtypes, layouts and the rows of the whole graph's axes: whoever binds a plan to a graph, or gives
+        a step another graph, holds them to it (`planner.decisions`).
+        """
+        if op is None and not any(name.startswith("i") for name in step.test.names):
+            return
+        states: dict[str, State] = {}
+        if op is not None:
             chosen = self.placement.strategies[op.index]
             states = dict(zip(op.inputs, chosen.inputs, strict=True))
-            for name, state in states.items():
-                self.variables.bring(name, state)
-        text = self.numbers.resolve(step.test.text, "R")
+        for name, state in states.items():
+            self.variables.bring(name, state)
+        text = step.test.text
+        numbers = {name: name for name in step.test.names if name.startswith("i")}
+        if step.held is None:
+            numbers |= self.numbers.sizes(text)
+            text = self.numbers.resolve(text, "R")
         for value in Expression(text).names:
             if value.startswith("v"):
                 tensor = self.variables.tensor(value)
                 held = self.variables.bring(tensor, states.get(tensor, "R"))
                 text = Expression(text).replaced(value, held)
+        if step.held is not None:
+            numbers[step.test.text] = text
         test = format_test(replace(step, test=Expression(text)), self.table)
-        self.body.add(f"if {test}: raise GuardError({guard_message(step)!r})")
+        found = ", ".join(f"{name!r}: {number}" for name, number in numbers.items())
+        message = f"{guard_message(step)!r} + numbers_found({{{found}}})"
+        self.body.add(f"if {test}: raise GuardError({message})")
 
     def _capture(self, op: Op, strategy: OpStrategy) -> None:
         """Reports the op's results, with the keys of their rows where a shard's rows lie in another order."""

@@ -28,6 +28,7 @@ from autoplan.planner.source import Source, batch_size_of, source_of
 from autoplan.planner.stepping import StepOutcome, outcome
 from autoplan.planner.steps import (
     check_sizes,
+    check_whole,
     measure,
     sent_in_step,
     shards_of_step,
@@ -87,6 +88,8 @@ class Bound:
             planned = self._evaluation(None)
         if not planned.workload.shardable:
             return eager_step(planned.workload, self.source.whole, seed=seed)
+        if training:
+            check_whole(self.workload, self.source)
         arrangement = planned.arrangement
         shards = self.measured.shards(arrangement.parts, closed=arrangement.closed)
         group = arrangement.group(planned.workload, shards, self.measured.tensors)
@@ -294,6 +297,10 @@ def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:
 
 def check_program(data: PlanData, workload: Workload) -> None:
     """Raises PlanError where the model with its loss is another program than the plan's; names the first op that differs."""
+    if data.generality == "general" and not workload.general:
+        raise PlanError(
+            f"the plan's program does not hold for this graph: {workload.opgraph.reason}; plan again with autoplan.optimize"
+        )
     if model_fingerprint(workload.opgraph) == data.fingerprints.model:
         hold_to_program(data, workload)
         return

@@ -17,6 +17,7 @@ from autoplan.opgraph import EDGE, GRAPH, NODE
 from autoplan.partition.halo import Shard
 from autoplan.partition.ownership import IntArray
 from autoplan.plan import PlanData
+from autoplan.planner.decisions import rows_check
 from autoplan.planner.measured import ClosedParts, MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.values import check_values
@@ -31,7 +32,7 @@ from autoplan.planner.workload import (
 )
 from autoplan.pricing.group import Group
 from autoplan.pricing.moves import payload
-from autoplan.program.binding import check_input_guards, input_check, input_guards
+from autoplan.program.binding import check_input_guards, input_check
 from autoplan.states import transitions
 from autoplan.trace.remedies import first_line
 from autoplan.trace.schema import GraphSchema
@@ -89,6 +90,7 @@ def _fits(workload: Workload, collection: GraphCollection, batch: IntArray) -> b
     sizes = tuple(collection.size(name, batch) for name in workload.traced.schema.names)
     try:
         check_input_guards(program, sizes, workload.traced.module)
+        rows_check(program, workload.opgraph)(collection.rows_of(batch))
     except GuardError:
         return False
     return True
@@ -126,18 +128,34 @@ def check_sizes(workload: Workload, source: Source, *, seed: int, steps: int) ->
         GuardError: one comes out differently; names the step.
     """
     program = workload.traced.program
-    if program is None or not source.streamed or not input_guards(program):
+    if program is None or not source.streamed:
         return
     assert source.collection is not None
     order = source.order(seed)
     check = input_check(program, workload.traced.module)
+    check_rows = rows_check(program, workload.opgraph)
     for step in range(steps):
         batch = order.batch(step)
         sizes = tuple(source.collection.size(name, batch) for name in workload.traced.schema.names)
         try:
             check(sizes)
+            check_rows(source.collection.rows_of(batch))
         except GuardError as error:
             raise GuardError(f"step {step} ({len(batch)} graphs): {error}") from error
+
+
+def check_whole(workload: Workload, source: Source) -> None:
+    """Holds the program to all graphs together, where a step of training takes some of them only.
+
+    Raises:
+        GuardError: a decision comes out differently there.
+    """
+    program, collection = workload.traced.program, source.collection
+    if program is None or collection is None or not source.streamed:
+        return
+    tensors = workload.traced.schema.tensors(source.whole)
+    check_input_guards(program, tensors, workload.traced.module)
+    rows_check(program, workload.opgraph)(collection.rows_of(np.arange(len(collection))))
 
 
 def measure(

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from autoplan.errors import AutoplanError, GuardError, TraceError
 from autoplan.opgraph import OpGraph
+from autoplan.planner.decisions import check_content, rows_check
 from autoplan.planner.values import check_values
 from autoplan.program.binding import check_input_guards
 from autoplan.program.ir import Expression, GuardStep
@@ -113,9 +114,9 @@ def make_workload(
 def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
     """The workload, held to the graph itself: where a decision recorded from the samples comes out differently, concrete.
 
-    Checked are decisions on sizes, dtypes and layouts, and, where one pass is small, everything: outputs and gradients of
-    the program against the model's own on the whole graph. Then a graph of several types may also have one row or none along
-    an axis (a relation without edges): samples have several, and programs are held to that.
+    Checked are decisions on sizes, dtypes, layouts and what follows from the graph alone, and, where one pass is small,
+    everything: outputs and gradients of the program against the model's own on the whole graph. Then a graph of several types
+    may also have one row or none along an axis (a relation without edges): samples have several, and programs are held to that.
 
     Raises:
         TraceError: a label or another number of the graph is out of range, or the model fails on the whole graph.
@@ -135,6 +136,8 @@ def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
             program = workload.traced.program
             assert program is not None
         check_input_guards(program, tensors, traced.module)
+        rows_check(program, workload.opgraph)(rows)
+        check_content(program, workload.opgraph, tensors)
         if small:
             worst = max(validate(program, traced.module, tensors).values())
             if worst > TOLERANCE:

@@ -15,6 +15,7 @@ from autoplan.program.codegen import (
     format_step,
     generate,
     guard_message,
+    numbers_named,
 )
 from autoplan.program.ir import Expression, GuardStep, OpStep, Program, SizeStep, StateSlot, Step
 from autoplan.program.modes import Modes, training_modes
@@ -104,7 +105,7 @@ def input_check(program: Program, module: torch.nn.Module) -> Callable[[tuple[An
     body = [
         f"[{', '.join(slot.name for slot in program.state)}] = state",
         f"[{', '.join(program.inputs)}] = inputs",
-        *(format_step(step, table, f"return {i}") for i, step in enumerate(steps)),
+        *(format_step(step, table, _first_failing(i, step)) for i, step in enumerate(steps)),
     ]
     source = "def check(state, inputs, device):\n    " + "\n    ".join(body) + "\n"
     first_failing = compile_source(source, table, "check")
@@ -113,11 +114,17 @@ def input_check(program: Program, module: torch.nn.Module) -> Callable[[tuple[An
         flat = flatten_inputs(program, inputs)
         failed = first_failing(state, flat, _device(state, flat))
         if failed is not None:
-            step = steps[failed]
+            number, found = failed
+            step = steps[number]
             assert isinstance(step, GuardStep)
-            raise GuardError(guard_message(step))
+            raise GuardError(guard_message(step, found))
 
     return check
+
+
+def _first_failing(number: int, step: Step) -> str:
+    """What the check does where a guard fails."""
+    return f"return {number}, {numbers_named(step)}" if isinstance(step, GuardStep) else ""
 
 
 def _metadata_steps(program: Program) -> list[Step]:

@@ -10,7 +10,7 @@ import linecache
 import math
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -32,6 +32,7 @@ from autoplan.program.ir import (
 from autoplan.program.structure import same
 from autoplan.program.torch_internals import STORED_ENTRIES, operator, operator_name, tree_unflatten
 
+_SIZE_READ = re.compile(r"\bv\d+\.(?:size\(\d+\)|numel\(\))")
 _SPELLED = (torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -216,7 +217,8 @@ def generate(program: Program) -> GeneratedProgram:
         if isinstance(step, OpStep) and step.grad != grad:
             grad = step.grad
             body.append(f"torch.set_grad_enabled({grad})")
-        body.append(format_step(step, table, f"fail({i})"))
+        failure = f"fail({i}, {numbers_named(step)})" if isinstance(step, GuardStep) else ""
+        body.append(format_step(step, table, failure))
         if dead:
             body.append(f"del {', '.join(dead)}")
     outputs = [table.literal(output) for output in program.outputs]
@@ -237,8 +239,8 @@ def compile_source(source: str, table: ConstantTable, function: str, **names: An
     return namespace[function]
 
 
-def guard_message(step: GuardStep) -> str:
-    """What a failing guard says."""
+def guard_message(step: GuardStep, found: Mapping[str, Any] | None = None) -> str:
+    """What a failing guard says; ``found``: the numbers that it read, by their names in its test."""
     expected = step.expected
     if isinstance(expected, Tensor):
         expected = f"one particular tensor of shape {tuple(expected.shape)}"
@@ -246,13 +248,34 @@ def guard_message(step: GuardStep) -> str:
     if step.where.startswith(GRAPH):
         # which attribute it is has been said
         test = re.sub(r"\bv\d+\.", "", test)
-    return f"{step.where}: {test} was {expected} when recorded, and is not on this input"
+        found = {re.sub(r"^v\d+\.", "", name): value for name, value in (found or {}).items()}
+    return f"{step.where}: {test} was {expected} when recorded, and is not on this input{numbers_found(found or {})}"
 
 
-def _failure(program: Program) -> Callable[[int], NoReturn]:
-    def fail(index: int) -> NoReturn:
+def numbers_found(found: Mapping[str, Any]) -> str:
+    """The end of a failing guard's message: the numbers that decided it."""
+    told = ", ".join(f"{name} is {value}" for name, value in found.items())
+    return told and f", where {told}"
+
+
+def numbers_named(step: GuardStep, texts: Mapping[str, str] | None = None) -> str:
+    """Source of a mapping with the numbers that a guard reads, by name; a size that is held to one value by its own text.
+
+    Args:
+        step: the guard.
+        texts: by name, the source of a number that has no variable of that name.
+    """
+    names = {name: name for name in step.test.names if not name.startswith("v")}
+    sizes = _SIZE_READ.findall(step.test.text)
+    names.update((size, size) for size in sizes)
+    names.update(texts or {})
+    return "{" + ", ".join(f"{name!r}: {text}" for name, text in names.items()) + "}"
+
+
+def _failure(program: Program) -> Callable[[int, Mapping[str, Any]], NoReturn]:
+    def fail(index: int, found: Mapping[str, Any]) -> NoReturn:
         step = program.steps[index]
         assert isinstance(step, GuardStep)
-        raise GuardError(guard_message(step))
+        raise GuardError(guard_message(step, found))
 
     return fail

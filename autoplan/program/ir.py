@@ -22,6 +22,7 @@ INPUT = "input"
 # how such a place begins then
 GRAPH = "graph."
 
+_SIZE_OF = re.compile(r"(v\d+)\.size\(\d+\)")
 _NAME = re.compile(r"\b[vsnzia]\d+(?:_\d+)?\b")
 
 
@@ -62,6 +63,12 @@ class GuardStep:
     test: Expression
     expected: Any
     where: str
+
+    @property
+    def held(self) -> str | None:
+        """The value that must have the size that it had in every recording, where this is the whole test."""
+        found = _SIZE_OF.fullmatch(self.test.text)
+        return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)

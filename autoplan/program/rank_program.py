@@ -16,7 +16,7 @@ import torch
 from autoplan.errors import GuardError, PlanError
 from autoplan.opgraph import IndexInto, State
 from autoplan.program import exchange
-from autoplan.program.codegen import ConstantTable, compile_source
+from autoplan.program.codegen import ConstantTable, compile_source, numbers_found
 from autoplan.program.context import RankContext
 from autoplan.program.kernels import KERNELS
 
@@ -174,7 +174,13 @@ _COMPILED: weakref.WeakKeyDictionary[RankProgram, Callable[..., list[Any]]] = (
 def _compile(program: RankProgram) -> Callable[..., list[Any]]:
     table = ConstantTable(dict(program.operators), dict(program.objects))
     step: Callable[..., list[Any]] = compile_source(
-        program.source, table, "step", exchange=exchange, kernels=KERNELS, GuardError=GuardError
+        program.source,
+        table,
+        "step",
+        exchange=exchange,
+        kernels=KERNELS,
+        GuardError=GuardError,
+        numbers_found=numbers_found,
     )
     return step
 

@@ -167,7 +167,7 @@ class _Builder:
 
     def take_guard(self, index: int, step: GuardStep) -> None:
         """A decision on what tensors hold, or on sizes that only they tell, becomes an op that needs them whole."""
-        needed = guard_reads(step, self.numbers, self.tensors, self.axes, self.read_from)
+        needed = guard_reads(step, self.numbers, self.tensors, self.axes, self.read_from, self.own)
         if needed is None:
             return
         inputs = tuple(self.tensors.metas[name] for name in needed)

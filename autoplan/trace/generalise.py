@@ -29,6 +29,7 @@ from autoplan.program.torch_internals import (
 )
 from autoplan.trace.alias import arguments_of
 from autoplan.trace.clamped import limit_of
+from autoplan.trace.content import content_dims
 from autoplan.trace.explain import explain
 from autoplan.trace.places import RefusalError
 from autoplan.trace.recording import Recording
@@ -200,11 +201,12 @@ class _Merge:
         if not from_content and step.func is not SLICE:
             return
         source = step.args[0]
+        told = content_dims(step, self._first.values.tensors) if from_content else None
         for name in step.outs:
             if name not in self._first.values.shapes:
                 continue
             for dim, column in self._sizes(name):
-                if len(set(column)) > 1:
+                if len(set(column)) > 1 or (told is not None and dim not in told):
                     continue
                 sources = (
                     {run.values.shapes[source.text][dim] for run in self._runs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from autoplan.program.ir import Expression, GuardStep, OpStep
@@ -46,8 +46,9 @@ def guard_reads(
     tensors: TensorTable,
     axes: AxisTable,
     read_from: Mapping[str, str],
+    given: Collection[str] = (),
 ) -> tuple[str, ...] | None:
-    """The tensors whose content decides a guard; None where the graph's sizes alone do, or nothing can change it.
+    """The tensors that decide a guard; None where the rows of the graph's own axes do, or nothing can change it.
 
     Args:
         step: the guard.
@@ -55,14 +56,18 @@ def guard_reads(
         tensors: what is known of it so far.
         axes: likewise.
         read_from: number read from a tensor -> version name of that tensor.
+        given: tensors of the graph and the model, whose sizes are known before the program runs.
     """
     test = step.test.text
+    if step.held is not None and step.held not in given:
+        # its rows could be others, whatever its dimensions say
+        return (tensors.current[step.held],)
     if numbers.always(test, step.expected):
         return None
     found: dict[str, None] = {}
     decided = False
     for value, dims in numbers.sizes(test).values():
-        if any(axes.depends_on_data(dim) for dim in dims):
+        if value not in given and any(axes.is_untold(dim) for dim in dims):
             found[tensors.current[value]] = None
     for name in Expression(_METADATA.sub("", test)).names:
         if name.startswith("i"):

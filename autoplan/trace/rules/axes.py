@@ -191,6 +191,13 @@ class AxisTable:
         axis = self.axes[dim]
         return axis.kind == "select" or any(self.depends_on_data(part) for part in axis.parts)
 
+    def is_untold(self, dim: Dim) -> bool:
+        """Whether the rows do not follow from those of the graph's own axes: a ``select`` or an ``other`` axis is involved."""
+        if not isinstance(dim, str):
+            return False
+        axis = self.axes[dim]
+        return axis.kind in ("select", "other") or any(self.is_untold(part) for part in axis.parts)
+
     def is_whole(self, index: IndexInto) -> bool:
         """Whether every position is an owned row in state O."""
         return all(end in ("dst", "self") for end in index.ends)
