@@ -182,7 +182,8 @@ def difference_on(
     owner = packed(workload, batch, parts - empty)
     if empty:
         graphs = None if owner.graphs is None else owner.graphs + 1
-        owner = ClosedOwner(owner.nodes + 1, graphs, parts)
+        nodes = {axis: part + 1 for axis, part in owner.nodes.items()}
+        owner = ClosedOwner(nodes, graphs, parts)
     program = workload.traced.program
     shards = shards_of(owner, schema, tensors, parts)
     return first_difference(
