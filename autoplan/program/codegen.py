@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+import autoplan.program.spmm  # programs call the operators that it registers
 import autoplan.program.typed_matmul  # noqa: F401  # programs call the operators that it registers
 from autoplan.errors import GuardError
 from autoplan.program.ir import (

@@ -29,6 +29,12 @@ MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module())) - {"training"}
 stored_entries: Callable[[Tensor], int] = Tensor._nnz
 """Number of stored entries of a sparse tensor."""
 
+SPARSE_PRODUCT: Callable[..., Any] = torch._C._sparse._sparse_mm  # type: ignore[attr-defined]
+"""`torch.sparse.mm`, as function modes see it."""
+
+pointers_of: Callable[[Tensor, int], Tensor] = torch._convert_indices_from_coo_to_csr
+"""Ascending row numbers and how many rows there are -> where each row's entries begin."""
+
 STORED_ENTRIES = "_nnz()"
 """The same in generated source."""
 

@@ -40,6 +40,8 @@ class AttributeSpec:
         dtype: torch's name without the prefix.
         index: set when its values are positions along an axis.
         key: the part of the graph that holds it.
+        layout: of the pairs of a sparse adjacency its layout (``coo``, ``csr``), of its values ``values``; empty for what is no
+            part of one.
     """
 
     name: str
@@ -48,6 +50,7 @@ class AttributeSpec:
     dtype: str
     index: IndexInto | None = None
     key: TypeKey = None
+    layout: str = ""
 
     @property
     def attribute(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,11 +23,13 @@ from autoplan.opgraph import (
     node_axis,
     type_of_axis,
 )
+from autoplan.trace.adjacency import LAYOUTS, VALUES, check_matrix, own_edges, pairs_of
 from autoplan.trace.attributes import (
     KINDS,
     AttributeSpec,
     asked_spec,
     check_positions,
+    dtype_name,
     is_node_list,
     is_relation,
     node_list_spec,
@@ -46,9 +49,18 @@ def check_graph(graph: object) -> None:
 
 def tensors_by_part(
     parts: Mapping[TypeKey, Mapping[str, Any]],
-) -> tuple[dict[TypeKey, dict[str, Tensor]], dict[str, Tensor], tuple[tuple[str, Any], ...]]:
-    """Tensors by part and name, by full name, and what is no tensor by full name. Raises TraceError."""
+) -> tuple[
+    dict[TypeKey, dict[str, Tensor]],
+    dict[str, Tensor],
+    tuple[tuple[str, Any], ...],
+    dict[TypeKey, dict[str, Tensor]],
+]:
+    """Tensors by part and name, by full name, what is no tensor by full name, and sparse adjacencies by part and name.
+
+    An adjacency is among the tensors, too: its pairs under its name, and its values. Raises TraceError.
+    """
     tensors_of: dict[TypeKey, dict[str, Tensor]] = {}
+    matrices: dict[TypeKey, dict[str, Tensor]] = {}
     named: dict[str, Tensor] = {}
     constants: dict[str, Any] = {}
     for key, values in parts.items():
@@ -57,12 +69,17 @@ def tensors_by_part(
             full = full_name(key, name)
             if full in named or full in constants:
                 raise TraceError(f"two attributes of the graph are called {full!r}; rename a type")
-            if isinstance(value, Tensor):
-                own[name] = named[full] = plain_tensor(value)
-                _refuse_layout(key, name, own[name])
-            else:
+            if not isinstance(value, Tensor):
                 constants[full] = value
-    return tensors_of, named, tuple(sorted(constants.items()))
+                continue
+            tensor = plain_tensor(value)
+            if tensor.layout == torch.strided:
+                own[name] = named[full] = tensor
+                continue
+            check_matrix(label(key, name), name, tensor)
+            matrices.setdefault(key, {})[name] = tensor
+            own[name], own[f"{name}{VALUES}"] = pairs_of(tensor)
+    return tensors_of, named, tuple(sorted(constants.items())), matrices
 
 
 def plain_tensor(tensor: Tensor) -> Tensor:
@@ -73,18 +90,6 @@ def plain_tensor(tensor: Tensor) -> Tensor:
         inner: Tensor = tensor.as_tensor()
         return inner
     return tensor.as_subclass(Tensor)
-
-
-def _refuse_layout(key: TypeKey, name: str, tensor: Tensor) -> None:
-    if tensor.layout != torch.strided:
-        remedy = (
-            f"give the graph as edge_index (and edge_weight) and remove {name!r}"
-            if name.startswith("adj")
-            else f"use {label(key, name)}.to_dense()"
-        )
-        raise TraceError(
-            f"{label(key, name)} is a sparse tensor ({tensor.layout}), which cannot be sampled or sharded; {remedy}"
-        )
 
 
 def asked_of(inputs: Mapping[str, Any], named: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -119,14 +124,14 @@ def scope_of(
     node = edge = ends = None
     if not several:
         node, edge, ends = NODE, EDGE, (NODE, NODE)
-        known = {NODE: rows[NODE], EDGE: tensors["edge_index"].size(1)}
+        known = {NODE: rows[NODE], EDGE: tensors[str(own_edges(tensors))].size(1)}
     elif isinstance(key, str):
         node = node_axis(key)
         ends = (node, node)
         known = {node: rows[node]}
     elif isinstance(key, tuple):
         edge, ends = edge_axis(key_name(key)), (node_axis(key[0]), node_axis(key[2]))
-        known = {**{end: rows[end] for end in ends}, edge: tensors["edge_index"].size(1)}
+        known = {**{end: rows[end] for end in ends}, edge: tensors[str(own_edges(tensors))].size(1)}
     else:
         known = dict(rows)
     scope = Scope(key, node, edge, ends, known)
@@ -145,12 +150,16 @@ def classify(
     """Enter the specs of one part's attributes, lists and pairs first: what is aligned with them is found by their rows."""
     graphs = scope.rows.pop(GRAPH, None)
     rest = []
+    edges = own_edges(tensors)
     for name, tensor in tensors.items():
+        if name.endswith(VALUES):
+            continue
         full = scope.full_name(name)
         wish, pairs = asked.get(full), scope.pairs_axis(name)
-        if name == "edge_index" and scope.edge is not None:
+        if name == edges and scope.edge is not None:
             pairs = scope.edge
-        if pairs == scope.edge or is_relation(name, tensor, wish, pairs):
+        sparse = f"{name}{VALUES}" in tensors
+        if pairs == scope.edge or sparse or is_relation(name, tensor, wish, pairs):
             found[full] = relation_spec(scope, name, tensor, pairs)
             scope.rows[pairs] = tensor.size(1)
             assert scope.ends is not None
@@ -168,6 +177,27 @@ def classify(
             found[full] = asked_spec(scope, name, tensor, asked[full])
         else:
             found[full] = inferred_spec(scope, name, tensor)
+
+
+def classify_matrix(
+    scope: Scope, name: str, matrix: Tensor, found: dict[str, AttributeSpec]
+) -> None:
+    """Tell the specs of a sparse adjacency that they are its parts. Raises TraceError for one of another graph."""
+    assert scope.ends is not None
+    shape = (scope.rows[scope.ends[1]], scope.rows[scope.ends[0]])
+    if tuple(matrix.shape[:2]) != shape:
+        raise TraceError(
+            f"{scope.label(name)} is {list(matrix.shape)}; an adjacency has a row for each destination and a column for each "
+            f"source, here {list(shape)}"
+        )
+    full = scope.full_name(name)
+    pairs = found[full]
+    found[full] = replace(pairs, layout=LAYOUTS[matrix.layout])
+    dims: tuple[str | int, ...] = (pairs.axes[0], *matrix.shape[2:])
+    values = f"{full}{VALUES}"
+    found[values] = AttributeSpec(
+        values, "edge", dims, dtype_name(matrix), key=scope.key, layout="values"
+    )
 
 
 def bare_types(

@@ -11,6 +11,7 @@ from torch_geometric.data import HeteroData
 
 from autoplan.errors import TraceError
 from autoplan.opgraph import NODE, node_axis
+from autoplan.trace.adjacency import own_edges
 from autoplan.trace.attributes import describe, is_node_list, is_relation
 from autoplan.trace.scope import AnyGraph, TypeKey, full_name, label, store_of
 
@@ -66,12 +67,13 @@ def check_relations(
 def check_edge_index(key: TypeKey, tensors: Mapping[str, Tensor], names: Any) -> None:
     """Raise TraceError where a part has no edges in the form that is known."""
     where = label(key, "edge_index")
-    if "edge_index" not in tensors:
+    own = own_edges(tensors)
+    if own is None:
         part = "the graph" if key is None else f"relation {key}"
         raise TraceError(
             f"{part} has no edge_index (it has {sorted(names)}); set {where} to an int64 tensor [2, E], sources first"
         )
-    edge_index = tensors["edge_index"]
+    edge_index = tensors[own]
     if edge_index.dtype != torch.int64:
         raise TraceError(
             f"{where} is {describe(edge_index)}; it must be int64: use edge_index.long()"

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
 from autoplan.opgraph import GRAPH, node_axis, type_of_axis
+from autoplan.trace.adjacency import VALUES, adjacency
 from autoplan.trace.attributes import AttributeSpec
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import NUM_NODES, AnyGraph, TypeKey, parts_of, store_of
@@ -29,28 +30,60 @@ class GraphTemplate:
         attributes: what the tensors are, in the order in which they are given.
         sizes: per part of the graph whose number of nodes PyG would not find on its own, the position and the dimension of
             a tensor that tells it.
+        matrices: sparse adjacencies, which are put together of their parts.
     """
 
     empty: AnyGraph
     attributes: tuple[AttributeSpec, ...]
     sizes: tuple[tuple[TypeKey, int, int], ...]
+    matrices: tuple[Matrix, ...] = ()
 
     @classmethod
     def of(cls, graph: AnyGraph, schema: GraphSchema) -> GraphTemplate:
         """The template of a graph of the schema. The graph is left as it is."""
         return cls(
-            _without_tensors(graph, schema), schema.attributes, tuple(_node_sizes(graph, schema))
+            _without_tensors(graph, schema),
+            schema.attributes,
+            tuple(_node_sizes(graph, schema)),
+            tuple(_matrices(schema)),
         )
 
     def graph(self, tensors: tuple[Tensor, ...]) -> AnyGraph:
         """A graph of the user's class that holds these tensors."""
         graph = copy.copy(self.empty)
         for spec, tensor in zip(self.attributes, tensors, strict=True):
-            if spec.attribute != NUM_NODES:
+            if spec.attribute != NUM_NODES and not spec.layout:
                 store_of(graph, spec.key)[spec.attribute] = tensor
         for key, position, dimension in self.sizes:
             store_of(graph, key)[NUM_NODES] = tensors[position].size(dimension)
+        for matrix in self.matrices:
+            store_of(graph, matrix.key)[matrix.name] = matrix.of(tensors)
         return graph
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A sparse adjacency.
+
+    Attributes:
+        key: the part of the graph that holds it; name: the attribute's name there.
+        layout: ``coo`` or ``csr``.
+        pairs, values: positions of its parts among the tensors.
+        rows, columns: positions and dimensions of tensors that have as many rows.
+    """
+
+    key: TypeKey
+    name: str
+    layout: str
+    pairs: int
+    values: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+    def of(self, tensors: tuple[Tensor, ...]) -> Tensor:
+        """The matrix of these tensors."""
+        rows, columns = (tensors[at].size(dim) for at, dim in (self.rows, self.columns))
+        return adjacency(tensors[self.pairs], tensors[self.values], rows, columns, self.layout)
 
 
 class StepBatch(Batch):  # type: ignore[misc]
@@ -72,6 +105,21 @@ class StepBatch(Batch):  # type: ignore[misc]
         """[B + 1] where each graph's nodes begin."""
         numbers = torch.arange(self.num_graphs + 1, device=self.batch.device)
         return torch.searchsorted(self.batch, numbers)
+
+
+def _matrices(schema: GraphSchema) -> Iterator[Matrix]:
+    names = list(schema.names)
+    counting: dict[str, tuple[int, int]] = {}
+    for position, spec in enumerate(schema.attributes):
+        for dimension, axis in enumerate(spec.dims):
+            if isinstance(axis, str) and (spec.attribute == "x" or axis not in counting):
+                counting[axis] = (position, dimension)
+    for position, spec in enumerate(schema.attributes):
+        if spec.layout and spec.index is not None:
+            source, destination = spec.index.axes
+            values = names.index(f"{spec.name}{VALUES}")
+            ends = counting[destination], counting[source]
+            yield Matrix(spec.key, spec.attribute, spec.layout, position, values, *ends)
 
 
 def _without_tensors(graph: AnyGraph, schema: GraphSchema) -> AnyGraph:

@@ -37,6 +37,7 @@ from autoplan.trace.calls import (
 )
 from autoplan.trace.numbers import is_tracked, plain, track
 from autoplan.trace.places import refuse, where
+from autoplan.trace.sparse import UNANSWERED, SparseTensors
 from autoplan.trace.tape import Scope, Tape, plain_arguments
 
 
@@ -54,6 +55,7 @@ class Recorder(Tape):
         super().__init__(module, inputs, shadows, lenient=lenient)
         self._sizes: set[str] = set()
         self._marked_leaves: set[str] = set()
+        self.sparse = SparseTensors(self)
 
     def operator(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -86,6 +88,9 @@ class Recorder(Tape):
         """One torch call made by Python code, from the function mode."""
         if self.muted:
             return function(*args, **kwargs)
+        answer = self.sparse.answer(function, args, kwargs)
+        if answer is not UNANSWERED:
+            return answer
         if function in SIZES:
             return self._size(function, args[0], args[1:] or tuple(kwargs.values()))
         if function in FORBIDDEN:
@@ -114,6 +119,12 @@ class Recorder(Tape):
                 self._nested(self._last_output(), result) if function is Tensor.tolist else result
             )
         return self._ordinary(function, args, kwargs, given)
+
+    def ordinary(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that needs nothing but to be recorded."""
+        return self._ordinary(function, args, kwargs, leaves((args, kwargs)))
 
     def _ordinary(
         self,

@@ -32,6 +32,7 @@ from autoplan.trace.numbers import is_tracked
 from autoplan.trace.places import RefusalError, refuse
 from autoplan.trace.recorder import Recorder
 from autoplan.trace.shadows import Replacement, patched, stand_ins
+from autoplan.trace.sparse_forms import sparse_forms
 from autoplan.trace.tape import Recorded
 from autoplan.trace.typed_layers import whole_forms
 from autoplan.trace.values import Values
@@ -154,7 +155,8 @@ def _stand_ins(recorder: Recorder, shadows: list[dict[str, Any]]) -> list[Replac
         return function(cls, *args, **kwargs)
 
     found.append((torch.autograd.Function, "apply", classmethod(apply)))
-    found += whole_forms(functools.partial(_here, recorder))
+    standing = functools.partial(_here, recorder)
+    found += [*whole_forms(standing), *sparse_forms(recorder, standing)]
     return found
 
 

@@ -12,19 +12,21 @@ from torch_geometric.data import HeteroData
 
 from autoplan.errors import TraceError
 from autoplan.opgraph import GRAPH, is_node_axis, is_primary_relation
+from autoplan.trace.adjacency import VALUES, check_matrix, pairs_of
 from autoplan.trace.attributes import AttributeSpec, Kind, describe
 from autoplan.trace.classification import (
     asked_of,
     bare_types,
     check_graph,
     classify,
+    classify_matrix,
     graph_count,
     plain_tensor,
     scope_of,
     tensors_by_part,
 )
 from autoplan.trace.counts import check_relations, node_rows
-from autoplan.trace.scope import NUM_NODES, AnyGraph, TypeKey, full_name, parts_of, store_of
+from autoplan.trace.scope import NUM_NODES, AnyGraph, TypeKey, full_name, label, parts_of, store_of
 
 __all__ = ["GRAPH", "AttributeSpec", "GraphSchema", "Kind"]
 
@@ -64,7 +66,7 @@ class GraphSchema:
         """
         check_graph(graph)
         parts = dict(parts_of(graph))
-        tensors_of, named, constants = tensors_by_part(parts)
+        tensors_of, named, constants, matrices = tensors_by_part(parts)
         asked = asked_of(inputs or {}, named)
         several = isinstance(graph, HeteroData)
         rows = node_rows(graph, tensors_of, asked)
@@ -75,6 +77,8 @@ class GraphSchema:
         for key, tensors in tensors_of.items():
             scope = scope_of(key, tensors, rows, graphs, several=several)
             classify(scope, tensors, asked, found, relations)
+            for name, matrix in matrices.get(key, {}).items():
+                classify_matrix(scope, name, matrix, found)
             rows.update(scope.rows)
         if several:
             found.update(bare_types(found, rows))
@@ -134,9 +138,10 @@ class GraphSchema:
             TraceError: an attribute of the schema is missing or has another dtype or number of dimensions.
         """
         found: list[Tensor] = []
+        taken_apart: dict[str, tuple[Tensor, Tensor]] = {}
         for spec in self.attributes:
             store = store_of(graph, spec.key)
-            value = None if store is None else _value(store, spec)
+            value = None if store is None else _value(store, spec, taken_apart)
             if not isinstance(value, Tensor):
                 has = sorted(full_name(key, name) for key, own in parts_of(graph) for name in own)
                 raise TraceError(
@@ -169,8 +174,20 @@ class GraphSchema:
         return (*described, *plain)
 
 
-def _value(store: Any, spec: AttributeSpec) -> Any:
-    """What a store holds under a spec's name; of a type without attributes, one entry for each node."""
+def _value(store: Any, spec: AttributeSpec, taken_apart: dict[str, tuple[Tensor, Tensor]]) -> Any:
+    """What a store holds under a spec's name; of a type without attributes, one entry for each node.
+
+    ``taken_apart``: pairs and values of the adjacencies so far, by attribute.
+    """
     if spec.attribute == NUM_NODES:
         return torch.ones(int(store.num_nodes), dtype=torch.bool)
-    return store.get(spec.attribute)
+    if not spec.layout:
+        return store.get(spec.attribute)
+    name, full = (text.removesuffix(VALUES) for text in (spec.attribute, spec.name))
+    if full not in taken_apart:
+        matrix = store.get(name)
+        if not isinstance(matrix, Tensor) or matrix.layout == torch.strided:
+            return matrix
+        check_matrix(label(spec.key, name), name, matrix)
+        taken_apart[full] = pairs_of(matrix)
+    return taken_apart[full][spec.layout == "values"]

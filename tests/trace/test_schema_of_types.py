@@ -154,7 +154,7 @@ def changed(key: object, name: str, value: object) -> HeteroData:
         (changed(None, "train_idx", torch.tensor([1])), r"not of which type.*graph\['paper'\]"),
         (changed(None, "pair_index", torch.zeros(2, 3).long()), "not of which types; put it on"),
         (changed(None, "w", torch.rand(60)), r"graph\.w .*as many as node\[paper\]"),
-        (changed("paper", "adj", torch.eye(60).to_sparse()), r"graph\['paper'\]\.adj is a sparse"),
+        (changed("paper", "z", torch.eye(60).to_sparse()), r"graph\['paper'\]\.z is a sparse"),
     ],
 )
 def test_graphs_that_cannot_be_traced(graph, message):

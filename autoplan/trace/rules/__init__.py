@@ -20,6 +20,7 @@ from autoplan.trace.rules import (
     reductions,
     scatter,
     softmax,
+    spmm,
     views,
 )
 
@@ -39,6 +40,7 @@ FAMILIES = (
     reductions,
     scatter,
     softmax,
+    spmm,
     views,
 )
 """Imported, a family registers its rules."""

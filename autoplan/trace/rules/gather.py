@@ -54,7 +54,7 @@ def gather(call: Call) -> Ruling | None:
     cut = call.axes.cut(source.dims)
     if dim not in cut:
         return Ruling((output,), forward, backward, _within_rows(call, source, chosen, chosen.dims))
-    need = _state_of(call, source.dims[dim], chosen.index)
+    need = state_of(call, source.dims[dim], chosen.index)
     if need is None or len(cut) > 1 or call.sharded(chosen) is None or source.index is not None:
         return plain
     placed: Mapping[str, State] = {source.name: need, chosen.name: "O"}
@@ -87,7 +87,7 @@ def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ru
     output = Output(dims, source.index)
     strategies: tuple[OpStrategy, ...]
     if dim in cut:
-        need = _state_of(call, source.dims[dim], chosen.index)
+        need = state_of(call, source.dims[dim], chosen.index)
         if need is None or len(cut) > 1 or call.sharded(chosen) is None:
             return plain
         strategies = (call.strategy("O", {source.name: need, chosen.name: "O"}, "O"),)
@@ -120,7 +120,7 @@ def _jointly(
     beside = [chosen for dim, chosen in given if (dim,) != cut]
     if len(along) != 1 or source.index is not None or call.axes.sharded(shape) is None:
         return plain
-    need = _state_of(call, source.dims[cut[0]], along[0].index)
+    need = state_of(call, source.dims[cut[0]], along[0].index)
     if need is None or any(chosen.index is not None for chosen in beside):
         return plain
     states: dict[str, State] = {chosen.name: "O" for _, chosen in given}
@@ -160,7 +160,7 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
     return Ruling((Output(dims, at),), forward, backward, (strategy,), reads_positions=True)
 
 
-def _state_of(call: Call, axis: Dim, at: IndexInto | None) -> State | None:
+def state_of(call: Call, axis: Dim, at: IndexInto | None) -> State | None:
     """The state that rows must be in to be read at local positions; None: only whole."""
     named = at is not None and "any" not in at.ends and isinstance(axis, str)
     if not named or at is None or not points_into(call.axes, at, str(axis)):
