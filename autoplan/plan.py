@@ -263,7 +263,9 @@ class PlanData:
     """The whole answer. Field order is the JSON's order; no timings, no paths, no dates.
 
     ``rebound``: its strategies were chosen for another graph and kept; ``devices`` are those that it uses, ``cluster`` all
-    that were offered. ``graph_attributes``: by name, as ``float32 [node, 8]``.
+    that were offered. ``graph_attributes``: by name, as ``float32 [node, 8]``. ``model_tensors``: what the program reads of
+    the model, by name, as ``float32 [8, 16], trained`` (``frozen (requires_grad=False)``, ``no gradient``,
+    ``buffer``).
     """
 
     version: int
@@ -285,6 +287,7 @@ class PlanData:
     cluster: ClusterUse
     graph_rows: tuple[tuple[str, int], ...]
     graph_attributes: tuple[tuple[str, str], ...]
+    model_tensors: tuple[tuple[str, str], ...]
     partition: PartitionUse | None
     batch: BatchUse | None
     pipeline: PipelineUse | None

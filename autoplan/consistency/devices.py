@@ -47,7 +47,7 @@ def words(document: Document) -> Iterator[Contradiction]:
         yield Contradiction(
             "strategy", document["strategy"], "a concrete program runs on one device"
         )
-    for path in ("graph_rows", "graph_attributes"):
+    for path in ("graph_rows", "graph_attributes", "model_tensors"):
         yield from twice(path, [pair[0] for pair in document[path]])
 
 

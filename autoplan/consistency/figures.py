@@ -74,12 +74,32 @@ def parts(document: Document) -> Iterator[Contradiction]:
             yield Contradiction(
                 f"partition.{field}", cut[field], f"graph_rows has {there} rows of axis {axis!r}"
             )
-    for position, kind in enumerate(cut.get("types", ())):
+    yield from _types(document, cut)
+
+
+def _types(document: Document, cut: Document) -> Iterator[Contradiction]:
+    """Of a graph of several node types each is listed with its rows of every part; together they are the part's rows."""
+    types = cut.get("types", ())
+    axes = [name for name, _ in document["graph_rows"] if is_node_axis(name)]
+    named = [kind["axis"] for kind in types]
+    if sorted(named) != (sorted(axes) if len(axes) > 1 else []):
+        yield Contradiction("partition.types", named, f"graph_rows has node axes {shown(axes)}")
+        return
+    for position, kind in enumerate(types):
         for field in ("owned", "halo"):
             if len(kind[field]) != cut["parts"]:
                 yield Contradiction(
                     f"partition.types[{position}].{field}", kind[field], f"parts are {cut['parts']}"
                 )
+                return
+    for field, total in (("owned", "owned_nodes"), ("halo", "halo_nodes")):
+        sums = [sum(rows) for rows in zip(*(kind[field] for kind in types), strict=True)]
+        if types and sums != list(cut[total]):
+            yield Contradiction(
+                "partition.types",
+                [kind[field] for kind in types],
+                f"partition.{total} is {cut[total]}",
+            )
 
 
 def batch(document: Document) -> Iterator[Contradiction]:

@@ -23,6 +23,7 @@ _FIELDS = (
     "devices",
     "graph_rows",
     "graph_attributes",
+    "model_tensors",
     "partition",
     "batch",
     "pipeline",
@@ -55,10 +56,12 @@ def broken_seal(document: Mapping[str, Any], written: Mapping[str, str]) -> tupl
         document: a plan's, of the right types.
         written: the seals in its file.
     """
-    for path, value in _sealed(document):
+    there = dict(_sealed(document))
+    for path, value in there.items():
         if written.get(path) != _digest(value):
             return path, value
-    return None
+    # a field that may be left out was there
+    return next(((path, None) for path in written if path not in there), None)
 
 
 def _sealed(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 import torch
 from torch import nn
@@ -22,9 +21,9 @@ from autoplan.planner.arrangement import Arrangement, RankGroup
 from autoplan.planner.check import in_double, state_of
 from autoplan.planner.choose import choose
 from autoplan.planner.eager import eager_step, eager_train
-from autoplan.planner.held import hold_to_graph, hold_to_program
+from autoplan.planner.held import check_attributes, check_program, hold_to_graph
 from autoplan.planner.measured import MeasuredGraph
-from autoplan.planner.source import Source, batch_size_of, source_of
+from autoplan.planner.source import Source, source_as_planned
 from autoplan.planner.stepping import StepOutcome, outcome
 from autoplan.planner.steps import (
     check_sizes,
@@ -47,7 +46,6 @@ from autoplan.planner.workload import (
 from autoplan.plugins import registry
 from autoplan.presence import require_present
 from autoplan.search import SearchOptions
-from autoplan.search.fingerprint import model_fingerprint
 from autoplan.trace.scope import AnyGraph
 from autoplan.trace.step import Metrics
 
@@ -251,7 +249,7 @@ def bind_plan(
         PlanError: the model's program or the graph is not the plan's.
         TraceError: the model or loss fails on the graph.
     """
-    source = source_of(graph, batch_size_of(data.batch), request.inputs)
+    source = source_as_planned(graph, data.batch, request.inputs)
     workload = trace_source(model, source, request)
     seed = 0 if data.partition is None else data.partition.seed
     measured = cut_for(source.whole, workload, Arrangement.of_plan(data), seed=seed)
@@ -279,38 +277,6 @@ def cut_for(
     return measure(graph, workload, (), seed=seed, closed_parts=lambda units: (arrangement.parts,))
 
 
-def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:
-    """Raises PlanError where a graph has other attributes than the plan's, sizes aside; says which."""
-    if measured.schema_fingerprint == data.fingerprints.schema:
-        return
-    planned, found = dict(data.graph_attributes), dict(measured.attributes)
-    different = [
-        f"{name} was {planned.get(name, 'absent')}, here {found.get(name, 'absent')}"
-        for name in sorted({*planned, *found})
-        if planned.get(name) != found.get(name)
-    ] or ["the same tensors mean something else"]
-    raise PlanError(
-        f"the plan was made for a graph with other attributes: {'; '.join(different)}; "
-        "plan again with autoplan.optimize"
-    )
-
-
-def check_program(data: PlanData, workload: Workload) -> None:
-    """Raises PlanError where the model with its loss is another program than the plan's; names the first op that differs."""
-    if data.generality == "general" and not workload.general:
-        raise PlanError(
-            f"the plan's program does not hold for this graph: {workload.opgraph.reason}; plan again with autoplan.optimize"
-        )
-    if model_fingerprint(workload.opgraph) == data.fingerprints.model:
-        hold_to_program(data, workload)
-        return
-    raise PlanError(
-        f"the plan was made for another program than this model with its loss ({workload.traced.loss}): "
-        f"{_first_difference(data, workload)}; plan again with autoplan.optimize, or load the plan with its own "
-        f"loss: Plan.load(path, loss=...)"
-    )
-
-
 def _graph_difference(data: PlanData, measured: MeasuredGraph) -> str:
     """What of a graph with the plan's attributes is not the plan's: its sizes, or where its edges lie."""
     planned, rows = dict(data.graph_rows), measured.schema.rows
@@ -322,17 +288,3 @@ def _graph_difference(data: PlanData, measured: MeasuredGraph) -> str:
     if sizes:
         return "it had " + ", ".join(sizes)
     return "its sizes are the same, its edges or listed nodes are not"
-
-
-def _first_difference(data: PlanData, workload: Workload) -> str:
-    """Where the plan's ops and the model's part."""
-    choices = sorted((c for stage in data.stages for c in stage.choices), key=lambda c: c.op)
-    planned = [(choice.name, choice.module) for choice in choices]
-    found = [(op.name, op.module) for op in workload.opgraph.ops]
-    for position, (then, now) in enumerate(zip_longest(planned, found)):
-        if then != now:
-            was, has = (
-                f"{op[0]} in {op[1] or 'the model'}" if op else "none" for op in (then, now)
-            )
-            return f"its op {position} was {was} and is {has}"
-    return f"its {len(found)} ops are the same, but not their shapes, dtypes or parameters"

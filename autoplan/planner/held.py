@@ -7,8 +7,9 @@ are predictions, and nothing that runs reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import zip_longest
 from typing import Any
 
 from autoplan.consistency import Contradiction
@@ -18,12 +19,57 @@ from autoplan.plan import PlanData
 from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
-from autoplan.planner.workload import Workload
+from autoplan.planner.workload import Workload, model_forms
 from autoplan.search.assemble import cut_use
+from autoplan.search.fingerprint import model_fingerprint
 from autoplan.search.local import lossy_notes
 from autoplan.stages import check_stages, crossings, strategies_of
 
 _REMEDY = "do not edit plan files: plan again with autoplan.optimize"
+_MOST_TOLD = 4
+"""Of the weights that differ, so many are named."""
+
+
+def check_attributes(data: PlanData, measured: MeasuredGraph) -> None:
+    """Raises PlanError where a graph has other attributes than the plan's, sizes aside; says which."""
+    if measured.schema_fingerprint == data.fingerprints.schema:
+        return
+    different = _differences(dict(data.graph_attributes), dict(measured.attributes)) or [
+        "the same tensors mean something else"
+    ]
+    raise PlanError(
+        f"the plan was made for a graph with other attributes: {'; '.join(different)}; "
+        "plan again with autoplan.optimize"
+    )
+
+
+def check_program(data: PlanData, workload: Workload) -> None:
+    """Raises PlanError where the model with its loss is another program than the plan's; names the op or the weights that differ."""
+    if data.generality == "general" and not workload.general:
+        raise PlanError(
+            f"the plan's program does not hold for this graph: {workload.opgraph.reason}; plan again with autoplan.optimize"
+        )
+    if model_fingerprint(workload.opgraph) == data.fingerprints.model:
+        hold_to_program(data, workload)
+        return
+    said = f"the plan was made for another program than this model with its loss ({workload.traced.loss})"
+    different = _first_difference(data, workload)
+    if different is not None:
+        raise PlanError(
+            f"{said}: {different}; plan again with autoplan.optimize, or load the plan with its own "
+            f"loss: Plan.load(path, loss=...)"
+        )
+    tensors = _differences(dict(data.model_tensors), dict(model_forms(workload.opgraph)))
+    if tensors:
+        more = f" and {len(tensors) - _MOST_TOLD} more" if len(tensors) > _MOST_TOLD else ""
+        raise PlanError(
+            f"the model is not as it was planned: its ops are the same, but {'; '.join(tensors[:_MOST_TOLD])}{more}; give it "
+            "as it was, or plan again with autoplan.optimize"
+        )
+    raise PlanError(
+        f"{said}: its ops and weights are the same, but not the shapes or dtypes in between; plan again with "
+        "autoplan.optimize, or load the plan with its own loss: Plan.load(path, loss=...)"
+    )
 
 
 def hold_to_program(data: PlanData, workload: Workload) -> None:
@@ -42,6 +88,29 @@ def hold_to_graph(data: PlanData, source: Source, priced: MeasuredGraph) -> None
     """
     for found in _graph(data, source, priced):
         raise PlanError(f"the plan does not fit this graph: {found}; {_REMEDY}")
+
+
+def _differences(planned: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """By name, what something was when it was planned and is here."""
+    return [
+        f"{name} was {planned.get(name, 'absent')}, here {found.get(name, 'absent')}"
+        for name in sorted({*planned, *found})
+        if planned.get(name) != found.get(name)
+    ]
+
+
+def _first_difference(data: PlanData, workload: Workload) -> str | None:
+    """Where the plan's ops and the model's part; None where they are the same."""
+    choices = sorted((c for stage in data.stages for c in stage.choices), key=lambda c: c.op)
+    planned = [(choice.name, choice.module) for choice in choices]
+    found = [(op.name, op.module) for op in workload.opgraph.ops]
+    for position, (then, now) in enumerate(zip_longest(planned, found)):
+        if then != now:
+            was, has = (
+                f"{op[0]} in {op[1] or 'the model'}" if op else "none" for op in (then, now)
+            )
+            return f"its op {position} was {was} and is {has}"
+    return None
 
 
 def _program(data: PlanData, workload: Workload) -> Iterator[Contradiction]:

@@ -15,7 +15,7 @@ from autoplan.planner.choose import choose
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.steps import measure, trace_source
-from autoplan.planner.workload import StepRequest, Workload, model_tensors
+from autoplan.planner.workload import StepRequest, Workload, model_forms, model_tensors
 from autoplan.plugins import registry
 from autoplan.search import Candidate, SearchOptions, SearchResult
 from autoplan.search.assemble import (
@@ -132,6 +132,7 @@ def assemble_plan(
         cluster=used_cluster(cluster),
         graph_rows=tuple(sorted(everything.schema.rows.items())),
         graph_attributes=everything.attributes,
+        model_tensors=model_forms(opgraph),
         partition=partition_use(best, measured.stats),
         batch=source.use or _components(best, measured),
         pipeline=pipeline_use(best),

@@ -11,10 +11,10 @@ from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError, PlanError
 from autoplan.plan import PlanData, Strategy
 from autoplan.planner.arrangement import Arrangement
-from autoplan.planner.bound import check_attributes, check_program
+from autoplan.planner.held import check_attributes, check_program
 from autoplan.planner.make import assemble_plan, closed_numbers, numbers_of_parts
 from autoplan.planner.measured import MeasuredGraph
-from autoplan.planner.source import batch_size_of, source_of
+from autoplan.planner.source import source_as_planned
 from autoplan.planner.steps import measure, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_tensors
 from autoplan.plugins import registry
@@ -37,7 +37,7 @@ def rebind_plan(
         PlanError: the graph has other attributes, the model is another program, or a device of the plan is not offered.
         InfeasibleError: the plan's strategies do not fit this graph or these devices.
     """
-    source = source_of(graph, batch_size_of(data.batch), request.inputs)
+    source = source_as_planned(graph, data.batch, request.inputs)
     workload = trace_source(model, source, request)
     ranks = _positions(data, cluster)
     seed = 0 if data.partition is None else data.partition.seed

@@ -106,6 +106,39 @@ def source_of(
     return Source(whole, typical, collection, size, hints, kind)
 
 
+def source_as_planned(
+    graph: object, use: BatchUse | None, inputs: Mapping[str, Any] | None = None
+) -> Source:
+    """What the user gave for a plan.
+
+    Args:
+        graph: see `source_of`.
+        use: what the plan says of graphs.
+        inputs: see `source_of`.
+
+    Raises:
+        PlanError: one graph for a plan of many, or many for a plan of one.
+        TraceError: see `source_of`.
+    """
+    many = use is not None and use.unit == "graph"
+    one = isinstance(graph, Data | HeteroData)
+    if use is not None and many and one and not isinstance(graph, Batch):
+        raise PlanError(
+            f"the plan was made for a list of {use.units} graphs and here is one {type(graph).__name__}, not in a list; "
+            "give the list of graphs"
+        )
+    source = source_of(graph, batch_size_of(use), inputs)
+    if not many and source.collection is not None:
+        count = len(source.collection)
+        remedy = "plan for the list with autoplan.optimize"
+        if count == 1:
+            remedy = f"give the graph itself, not in a list, or {remedy}"
+        raise PlanError(
+            f"the plan was made for one graph and here is a list of {count} graph{'' if count == 1 else 's'}; {remedy}"
+        )
+    return source
+
+
 def batch_size_of(use: BatchUse | None) -> int | None:
     """The batch size of a plan; None where a step takes everything."""
     if use is None or use.unit != "graph" or use.batch_size >= use.units:

@@ -214,6 +214,22 @@ def model_tensors(workload: Workload) -> tuple[ModelTensor, ...]:
     return (*parameters, *buffers)
 
 
+def model_forms(opgraph: OpGraph) -> tuple[tuple[str, str], ...]:
+    """What a program reads of the model, for people: by the model's own names, as ``float32 [8, 16], trained``."""
+    forms = {}
+    for tensor in opgraph.tensors.values():
+        if tensor.origin not in ("parameter", "buffer") or tensor.source is None:
+            continue
+        role = "buffer"
+        if tensor.origin == "parameter":
+            role = "frozen (requires_grad=False)"
+            if tensor.requires_grad:
+                role = "trained" if tensor.reaches_loss else "no gradient"
+        shape = ", ".join(map(str, tensor.dims))
+        forms[user_name(tensor.source)] = f"{tensor.dtype} [{shape}], {role}"
+    return tuple(sorted(forms.items()))
+
+
 def _frozen(traced: TracedStep) -> tuple[str, ...]:
     return tuple(
         name for name, parameter in traced.module.named_parameters() if not parameter.requires_grad

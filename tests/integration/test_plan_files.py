@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch_geometric.data import Data
-from torch_geometric.nn.models import GAT, GCN
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import to_hetero
+from torch_geometric.nn.models import GAT, GCN, GraphSAGE
 
 import autoplan
 from autoplan.errors import PlanError
@@ -118,6 +120,49 @@ def test_a_loaded_plan_trains_alike(tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
+@pytest.mark.parametrize("strategy", ["single", "data"])
+def test_a_plan_of_several_node_types_is_read_and_bound(tmp_path: Path, strategy: str) -> None:
+    torch.manual_seed(0)
+    graph = HeteroData()
+    graph["paper"].x, graph["author"].x = torch.randn(40, 6), torch.randn(30, 5)
+    graph["paper"].y = torch.randint(0, 3, (40,))
+    for source, kind, target in (("paper", "by", "author"), ("author", "wrote", "paper")):
+        ends = [torch.randint(graph[name].x.shape[0], (110,)) for name in (source, target)]
+        graph[source, kind, target].edge_index = torch.stack(ends)
+    model = to_hetero(GraphSAGE((-1, -1), 3, 1), graph.metadata())
+    with torch.no_grad():
+        model(graph.x_dict, graph.edge_index_dict)
+    plan = autoplan.optimize(
+        model,
+        graph,
+        "2xcpu",
+        strategy=strategy,
+        loss=lambda out, data: cross_entropy(out["paper"], data["paper"].y),
+    )
+    text = plan.data.to_json()
+    assert PlanData.from_json(text).to_json() == text
+    plan.save(tmp_path / "plan.json")
+    loaded = autoplan.Plan.load(tmp_path / "plan.json", loss=plan.request.loss)
+    step = loaded.step(model, graph, seed=1)
+    with torch.no_grad():
+        out = model(graph.x_dict, graph.edge_index_dict)["paper"]
+        assert float(step.loss) == pytest.approx(
+            float(cross_entropy(out, graph["paper"].y)), rel=1e-5
+        )
+    cut = json.loads(text)["partition"]
+    assert (cut is not None) == (strategy == "data")
+    if cut is None:
+        return
+    # what the plan says of each type is held to itself
+    assert {kind["axis"] for kind in cut["types"]} == {"node[author]", "node[paper]"}
+    swapped = cut["types"][::-1]
+    renamed = [{**kind, "axis": "node[venue]"} for kind in cut["types"]]
+    without = {key: value for key, value in cut.items() if key != "types"}
+    for edited in ({**cut, "types": swapped}, {**cut, "types": renamed}, without):
+        with pytest.raises(PlanError, match=r"partition\.types"):
+            PlanData.from_json(json.dumps({**json.loads(text), "partition": edited}))
+
+
 def test_another_graph_or_model_is_refused(tmp_path: Path) -> None:
     graph = awkward_graph()
     plan = autoplan.optimize(GCN(8, 12, 2, 4), graph, "cpu")
@@ -132,6 +177,15 @@ def test_another_graph_or_model_is_refused(tmp_path: Path) -> None:
         plan.predict(GCN(8, 12, 2, 4), wider)
     with pytest.raises(PlanError, match=r"another program.*Plan\.load\(path, loss="):
         plan.predict(GAT(8, 12, 2, 4), graph)
+    frozen = GCN(8, 12, 2, 4)
+    frozen.convs[1].bias.requires_grad_(False)
+    with pytest.raises(
+        PlanError,
+        match=r"convs\.1\.bias was float32 \[4\], trained, here .* frozen \(requires_grad=False\); give it as it was, or plan",
+    ):
+        plan.train(frozen, graph, epochs=1, progress=False)
+    with pytest.raises(PlanError, match=r"convs\.0\.bias was float32 \[12\], .* float32 \[14\]"):
+        plan.predict(GCN(8, 14, 2, 4), graph)
     relabelled = graph.clone()
     relabelled.y = (graph.y + 1) % 4
     plan.predict(GCN(8, 12, 2, 4), relabelled)

@@ -18,6 +18,8 @@ from autoplan.errors import InfeasibleError, PlanError
 from autoplan.search import SearchOptions
 
 from .graphs import awkward_graph
+from .many import Classifier as OfMany
+from .many import small_graphs
 
 
 def model() -> GCN:
@@ -74,6 +76,22 @@ def test_the_error_for_other_sizes_or_edges_suggests_it() -> None:
     assert "rebind" not in str(refused.value)
     with pytest.raises(PlanError, match="edge_weight was absent"):
         plan.rebind(wider)
+
+
+def test_a_list_for_a_plan_of_one_graph_and_one_graph_for_a_plan_of_many() -> None:
+    graph = awkward_graph()
+    plan = autoplan.optimize(model(), graph, "cpu")
+    for call in (plan.rebind, lambda graphs: plan.predict(model(), graphs)):
+        with pytest.raises(
+            PlanError,
+            match="made for one graph and here is a list of 1 graph; give the graph itself",
+        ):
+            call([graph])
+        with pytest.raises(PlanError, match="a list of 2 graphs; plan for the list with"):
+            call([graph, graph])
+    many = autoplan.optimize(OfMany(5, 3), small_graphs(), "cpu")
+    with pytest.raises(PlanError, match="made for a list of 9 graphs and here is one Data"):
+        many.rebind(small_graphs()[0])
 
 
 def test_nothing_changes_for_the_same_graph() -> None:

@@ -99,6 +99,7 @@ def data_plan(forced: bool = True, ranks: int = 2) -> PlanData:
         cluster=cpus(ranks),
         graph_rows=(("edge", 4500 * ranks), ("node", 900 * ranks)),
         graph_attributes=(("edge_index", "int64 [2, edge]"), ("x", "float32 [node, 8]")),
+        model_tensors=(("conv1.weight", "float32 [8, 16], trained"),),
         partition=PartitionUse(
             "metis", ranks, 0, 120, (900,) * ranks, (60,) * ranks, (4500,) * ranks
         ),
@@ -206,6 +207,7 @@ def single_plan() -> PlanData:
         cluster=cpus(2, None),
         graph_rows=(("edge", 500), ("node", 100)),
         graph_attributes=(("edge_index", "int64 [2, edge]"), ("x", "float32 [node, 8]")),
+        model_tensors=(("conv1.weight", "float32 [8, 16], trained"),),
         partition=None,
         batch=None,
         pipeline=None,
