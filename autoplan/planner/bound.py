@@ -18,8 +18,9 @@ from autoplan.execute.train import TrainResult
 from autoplan.partition.halo import Shard
 from autoplan.plan import PlanData
 from autoplan.planner.arrangement import Arrangement, RankGroup
-from autoplan.planner.check import in_double, state_of
+from autoplan.planner.check import state_of
 from autoplan.planner.choose import choose
+from autoplan.planner.double import default_of, in_double, is_widened
 from autoplan.planner.eager import eager_step, eager_train
 from autoplan.planner.held import check_attributes, check_program, hold_to_graph
 from autoplan.planner.measured import MeasuredGraph
@@ -34,7 +35,7 @@ from autoplan.planner.steps import (
     trace_source,
 )
 from autoplan.planner.training import Planned, train
-from autoplan.planner.verify import Verification, compare, compare_eager
+from autoplan.planner.verify import Verification, compare, compare_eager, own_error
 from autoplan.planner.workload import (
     StepRequest,
     Workload,
@@ -181,7 +182,15 @@ class Bound:
         if self.source.streamed or self.workload.traced.schema.several_types:
             double = free_of_rows(double)
         check_sizes(self.workload, self.source, seed=seed, steps=steps)
-        return compare(double, self._groups(double, steps, seed), seed=seed)
+        own = self.workload if is_widened(double, self.workload) else None
+        with default_of(double):
+            result = compare(
+                double, self._groups(double, steps, seed), seed=seed, eager=own is None
+            )
+        if own is None:
+            return result
+        graph = self.source.graph(0, seed)
+        return result.with_eager(own_error(own, graph))
 
     def _groups(
         self, double: Workload, steps: int, seed: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from autoplan.partition.closed import ClosedOwner, units_of
 from autoplan.partition.ownership import IntArray
 from autoplan.partition.union import NodeUnion
 from autoplan.planner.arrangement import Arrangement
+from autoplan.planner.double import default_of, in_double
 from autoplan.planner.equality import step_error
 from autoplan.planner.measured import (
     batch_arrays,
@@ -23,7 +24,7 @@ from autoplan.planner.measured import (
     node_counts,
     shards_of,
 )
-from autoplan.planner.workload import Workload, cast, make_workload
+from autoplan.planner.workload import Workload, cast
 from autoplan.trace.sampling import GraphSample, draw_samples
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph
@@ -63,13 +64,11 @@ class Checker:
         Args:
             choices: op index -> strategy.
             closed: the shards are whole graphs or components, and the last of three ranks owns nothing.
+
+        Raises:
+            TraceError: the step has no form in float64 (`in_double`), so that nothing can be compared.
         """
-        try:
-            double = self._traced_in_double()
-        except TraceError as error:
-            # nothing can be proven equal, so nothing sharded is offered
-            every = {op.index: "" for op in self._workload.opgraph.ops}
-            return Mismatch(str(error), _all_sharded(self._workload, every))
+        double = self._traced_in_double()
         program = double.traced.program
         assert program is not None
         schema = double.traced.schema
@@ -79,16 +78,17 @@ class Checker:
             owner = _owner_of(sample, schema, tensors, ranks, closed=closed)
             shards = shards_of(owner, schema, tensors, ranks, rows=sample.rows)
             try:
-                difference = first_difference(
-                    program,
-                    double.opgraph,
-                    choices,
-                    shards,
-                    tensors,
-                    parameters,
-                    buffers,
-                    tolerance=_TOLERANCE,
-                )
+                with default_of(double):
+                    difference = first_difference(
+                        program,
+                        double.opgraph,
+                        choices,
+                        shards,
+                        tensors,
+                        parameters,
+                        buffers,
+                        tolerance=_TOLERANCE,
+                    )
             except AutoplanError as error:
                 return Mismatch(
                     f"it fails on {ranks} ranks: {error}", _all_sharded(double, choices)
@@ -107,6 +107,9 @@ class Checker:
         """
         try:
             double = self._traced_in_double()
+        except TraceError as error:
+            return f"it could not be checked: {error}"
+        try:
             schema = double.traced.schema
             sample, tensors = self._sample(double)
             parts = arrangement.parts
@@ -115,8 +118,10 @@ class Checker:
             if parts > 1:
                 owner = _owner_of(sample, schema, tensors, parts, closed=True)
                 shards = shards_of(owner, schema, tensors, parts, rows=sample.rows)
-            one = Arrangement({}).group(double, alone, tensors).step(*state_of(double), seed=_SEED)
-            many = arrangement.group(double, shards, tensors).step(*state_of(double), seed=_SEED)
+            state = state_of(double)
+            with default_of(double):
+                one = Arrangement({}).group(double, alone, tensors).step(*state, seed=_SEED)
+                many = arrangement.group(double, shards, tensors).step(*state, seed=_SEED)
         except AutoplanError as error:
             return f"its stages fail on a sample: {error}"
         what, apart = step_error(one, many)
@@ -140,27 +145,6 @@ class Checker:
         if self._double is None:
             self._double = in_double(self._model, self._graph, self._workload)
         return self._double
-
-
-def in_double(model: nn.Module, graph: AnyGraph, workload: Workload) -> Workload:
-    """The same step in float64.
-
-    Raises:
-        TraceError: it is another program there.
-    """
-    double = make_workload(model, graph, workload.request, dtype=torch.float64)
-    mine = [(op.index, op.name, op.inputs) for op in workload.opgraph.ops]
-    theirs = [(op.index, op.name, op.inputs) for op in double.opgraph.ops]
-    if not double.general or mine != theirs:
-        why = double.opgraph.reason or "its ops differ"
-        raise TraceError(
-            f"in float64 this model is another program ({why}), so a plan cannot be compared with one device; "
-            "make its dtypes follow its parameters' dtype"
-        )
-    # the strategies that are to be checked, not those of the second trace
-    own = zip(double.opgraph.ops, workload.opgraph.ops, strict=True)
-    ops = tuple(replace(op, strategies=offered.strategies) for op, offered in own)
-    return replace(double, opgraph=replace(double.opgraph, ops=ops))
 
 
 def state_of(workload: Workload) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from autoplan.cost import CostModel
 from autoplan.device import Cluster
-from autoplan.errors import InfeasibleError
+from autoplan.errors import InfeasibleError, TraceError
 from autoplan.planner.arrangement import Arrangement
 from autoplan.planner.check import Checker, Mismatch
 from autoplan.planner.measured import MeasuredGraph
@@ -72,6 +72,7 @@ def choose(
     checker = Checker(model, graph, workload)
     denied: dict[int, frozenset[str]] = {}
     mismatches: list[Mismatch] = []
+    unchecked = ""
 
     def search(denied: Mapping[int, frozenset[str]]) -> SearchResult:
         try:
@@ -89,6 +90,10 @@ def choose(
                 options=options,
             )
         except InfeasibleError as error:
+            if unchecked:
+                raise InfeasibleError(
+                    f"{strategy} needs strategies that could not be checked: {unchecked}"
+                ) from error
             if not mismatches:
                 raise
             raise InfeasibleError(
@@ -97,7 +102,11 @@ def choose(
 
     for _ in range(_ROUNDS):
         result = search(denied)
-        found = _first_mismatch(checker, result.candidates)
+        try:
+            found = _first_mismatch(checker, result.candidates)
+        except TraceError as error:
+            unchecked = str(error)
+            break
         if found is None:
             result = _stages_checked(checker, result, len(cluster.devices))
             return Choice(result, tuple(mismatches))
@@ -109,7 +118,11 @@ def choose(
             for op in workload.opgraph.ops
         }
     )
-    reason = f"its numbers differ from one device's: {mismatches[-1]}"
+    reason = (
+        f"it could not be checked: {unchecked}"
+        if unchecked
+        else f"its numbers differ from one device's: {mismatches[-1]}"
+    )
     candidates = tuple(
         c if c.feasible or c.strategy == "single" else replace(c, reason=reason)
         for c in result.candidates

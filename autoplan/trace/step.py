@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,13 +97,13 @@ def trace_step(
         metrics: by name, functions like the loss.
         inputs: what the user says of attributes (`GraphSchema.of`) and of forward's arguments (`match_arguments`).
         seed: of the samples.
-        dtype: floating dtype to trace in instead of the model's own (`verify` uses float64).
+        dtype: floating dtype to trace in instead of the model's own (`verify` uses float64), torch's default meanwhile.
 
     Raises:
         TraceError: the graph cannot be classified, an argument has no attribute, or model, loss or a metric fails on a
             sample.
     """
-    with EXCLUSIVE, random_state_kept():
+    with EXCLUSIVE, random_state_kept(), _default(dtype):
         step = prepare_step(
             model,
             graph,
@@ -130,6 +131,17 @@ def trace_step(
         module=step.module,
         least_nodes=step.least_nodes,
     )
+
+
+@contextmanager
+def _default(dtype: torch.dtype | None) -> Iterator[None]:
+    """A dtype as torch's default, which tensors that the user's code makes follow; None: as it is."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _told_of_attributes(program: Program, schema: GraphSchema) -> Program:
