@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 
 from autoplan.errors import TraceError
 from autoplan.execute.collection import CollatedAttribute, GraphCollection
@@ -104,6 +104,11 @@ def _values(number: int, graph: object) -> dict[str, Tensor]:
     if isinstance(graph, Batch):
         raise TraceError(
             f"graph {number} of the list is itself a Batch of {graph.num_graphs}; give its graphs: batch.to_data_list()"
+        )
+    if isinstance(graph, HeteroData):
+        raise TraceError(
+            f"graph {number} of the list is a HeteroData, of which lists are not taken apart; give them as one: "
+            "torch_geometric.data.Batch.from_data_list(graphs)"
         )
     if not isinstance(graph, Data):
         raise TraceError(

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as gnn
+from torch_geometric.data import Batch
 
 import autoplan
 from autoplan.cli.target import InputError, load_target
@@ -182,3 +183,34 @@ def test_double_precision():
         graph[kind].x = graph[kind].x.double()
     plan = autoplan.optimize(model, graph, "cpu", loss=of_papers)
     assert plan.step(model, graph).outputs.dtype == torch.float64
+
+
+class Readout(nn.Module):
+    """One number for each class and graph, pooled from both types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = gnn.HeteroConv(
+            {WRITES: gnn.SAGEConv((5, 4), 8), WRITTEN: gnn.SAGEConv((4, 5), 8)}
+        )
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x_dict, edge_index_dict, batch_dict):
+        h = self.conv(x_dict, edge_index_dict)
+        pooled = [gnn.global_mean_pool(h[kind], batch_dict[kind]) for kind in ("paper", "author")]
+        return self.out(torch.stack(pooled).sum(0))
+
+
+def test_batches_of_graphs_of_several_types():
+    graphs = [typed_graph(papers, papers - 2) for papers in (8, 9, 12, 7, 10)]
+    for number, graph in enumerate(graphs):
+        del graph["paper"].y
+        graph.y = torch.tensor([number % 3])
+    batch, model = Batch.from_data_list(graphs), Readout()
+    plan = autoplan.optimize(model, batch, "cpu")
+    assert "cross-entropy over all rows" in plan.data.loss
+    out = model(batch.x_dict, batch.edge_index_dict, batch.batch_dict)
+    wanted = F.cross_entropy(out, batch.y)
+    assert float(plan.step(model, batch).loss) == pytest.approx(float(wanted.detach()), abs=1e-5)
+    with pytest.raises(TraceError, match=r"is a HeteroData.*Batch\.from_data_list\(graphs\)"):
+        autoplan.optimize(model, graphs, "cpu")
