@@ -112,8 +112,11 @@ def _is_foreign(scope: Scope, axis: str) -> bool:
 def _axis_by_name(scope: Scope, name: str, found: list[str]) -> str | None:
     """Which of the axes a name speaks for: PyG's names, ``node`` and ``edge`` in it, or a relation's or list's stem.
 
-    On a graph of several types what lies on a type is about that type's rows.
+    Where every graph of a batch has a single node, ``y`` labels the graphs, as it does in most batches (``inputs=`` says
+    otherwise). On a graph of several types what lies on a type is about that type's rows.
     """
+    if name == "y" and GRAPH in found:
+        return GRAPH
     for axis in found:
         _, _, attribute = axis.rpartition("]")[2].partition(":")
         stem = LIST_NAME.sub("", attribute).strip("_")
