@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from autoplan import errors
     from autoplan.api import Plan, optimize, trace, verify
     from autoplan.device import Cluster, DeviceProfile
+    from autoplan.graphspec import GraphSpec
     from autoplan.graphstats import GraphStats
     from autoplan.hookspecs import hookimpl
     from autoplan.opgraph import OpGraph
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Cluster",
     "DeviceProfile",
+    "GraphSpec",
     "GraphStats",
     "OpGraph",
     "Plan",
@@ -34,6 +36,7 @@ __all__ = [
 _HOMES = {
     "Cluster": "autoplan.device",
     "DeviceProfile": "autoplan.device",
+    "GraphSpec": "autoplan.graphspec",
     "GraphStats": "autoplan.graphstats",
     "OpGraph": "autoplan.opgraph",
     "Plan": "autoplan.api",

@@ -17,6 +17,7 @@ from autoplan.device import Cluster
 from autoplan.errors import PlanError
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.train import TrainResult
+from autoplan.graphspec import GraphSpec
 from autoplan.opgraph import OpGraph
 from autoplan.plan import Alternative, PlanData, Prediction, StagePlan
 from autoplan.planner.arguments import check_metrics, whole_number
@@ -37,8 +38,8 @@ from autoplan.trace.step import Metrics
 if TYPE_CHECKING:
     import networkx as nx
 
-Graphs: TypeAlias = Data | HeteroData | Sequence[Data] | Dataset[Data]
-"""One graph (a PyG ``Batch`` is one as well), or many."""
+Graphs: TypeAlias = Data | HeteroData | Sequence[Data] | Dataset[Data] | GraphSpec
+"""One graph (a PyG ``Batch`` is one as well), many, or the sizes of one, for planning only."""
 
 __all__ = [
     "Plan",
@@ -72,7 +73,7 @@ def optimize(
 
     Args:
         model: any module whose forward takes the graph's attributes by name (``x``, ``edge_index``, ...), or the graph.
-        graph: one homogeneous graph, a PyG ``Batch``, or a list or data set of graphs.
+        graph: one graph, a PyG ``Batch``, a list or data set of graphs, or a `GraphSpec` for planning only.
         devices: ``"2xcpu"``, ``["cuda:0", "cuda:1"]``, ``["cpu", "cpu"]``, a TOML file or a `Cluster`.
         batch_size: of many graphs, how many make a step; None for all. They are visited in an order of their own in every
             epoch, the last step of an epoch may have fewer; the plan is priced for the largest batch of such an epoch.
@@ -188,6 +189,11 @@ class Plan:
     def gap(self) -> float:
         """Of the objective, against the least lower bound of all candidates."""
         return self.data.gap
+
+    @property
+    def planning_only(self) -> bool:
+        """Made for a `GraphSpec`: it can be read and rebound to a graph, not run."""
+        return self.data.planning_only
 
     @property
     def predicted(self) -> Prediction:

@@ -44,8 +44,9 @@ class PartitionStats:
     """One partition of one graph, measured.
 
     Attributes:
-        parts: number of ranks (of a pipeline: replicas times micro-batches); method: ``metis``, ``given``, ``single`` or
-            ``closed`` (whole graphs or connected components: nothing is cut, no halo); seed: what it was made with.
+        parts: number of ranks (of a pipeline: replicas times micro-batches); method: ``metis``, ``given``, ``single``,
+            ``closed`` (whole graphs or connected components: nothing is cut, no halo) or ``model`` (sizes that are expected of a
+            graph that is not here); seed: what it was made with.
         cut_edges: edges whose ends have different owners.
         shards: one entry per rank.
     """

@@ -207,7 +207,8 @@ class Alternative:
 class Fingerprints:
     """Hex digests of what a plan was made for.
 
-    ``graph`` covers schema, sizes and edges; ``schema`` only what the graph's attributes are.
+    ``graph`` covers schema, sizes and edges; ``schema`` only what the graph's attributes are. They are equal where the plan was
+    made for a `GraphSpec`.
     """
 
     model: str
@@ -297,6 +298,11 @@ class PlanData:
     unknown_ops: tuple[str, ...]
     notes: tuple[str, ...]
     fingerprints: Fingerprints
+
+    @property
+    def planning_only(self) -> bool:
+        """Made for the sizes of a graph (`GraphSpec`): it can be read and rebound, not run."""
+        return self.fingerprints.graph == self.fingerprints.schema
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in JSON's types, fields in order, every number of its declared type (a float 3 is 3.0)."""

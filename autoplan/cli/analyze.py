@@ -19,6 +19,7 @@ def analyze(
     ] = None,
     optimizer: options.Optimizer = "adam",
     batch_size: options.BatchSize = None,
+    graph_spec: options.GraphSpecName = None,
     ops: Annotated[bool, typer.Option("--ops", help="Every op, layer by layer.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -27,11 +28,11 @@ def analyze(
     Nothing is planned, run or checked beyond the trace; --json always has every op.
     """
     with clean_stdout():
-        from autoplan.cli.planning import analyse
+        from autoplan.cli.planning import analyse, with_sizes
         from autoplan.cli.target import load_target
 
         named = devices if parts is None else f"{parts}xcpu"
-        loaded = load_target(target)
+        loaded = with_sizes(load_target(target), graph_spec)
         say(f"analysing on {named}")
         report = analyse(loaded, named, optimizer=optimizer, batch_size=batch_size)
     from autoplan.report.analysis import analysis_document, analysis_text

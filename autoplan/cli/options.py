@@ -63,6 +63,15 @@ Exact = Annotated[
         help="Only plans that train to one device's numbers; or also pipelines that normalise each micro-batch alone.",
     ),
 ]
+GraphSpecName = Annotated[
+    str | None,
+    typer.Option(
+        "--graph-spec",
+        metavar="NAME",
+        help="Instead of the function's graph the sizes of a public one, for planning only: Reddit, Yelp, ogbn-arxiv, "
+        "ogbn-products, ogbn-papers100M, ogbn-mag.",
+    ),
+]
 SavedPlan = Annotated[
     Path, typer.Argument(metavar="PLAN.json", help="A plan that `autoplan plan --save` wrote.")
 ]

@@ -18,6 +18,7 @@ def plan(
     objective: options.Objective = "time",
     optimizer: options.Optimizer = "adam",
     batch_size: options.BatchSize = None,
+    graph_spec: options.GraphSpecName = None,
     micro_batches: options.MicroBatches = None,
     schedule: options.Schedule = None,
     exact: options.Exact = True,
@@ -26,12 +27,12 @@ def plan(
 ) -> None:
     """Plan a model and graph for devices; print the plan and why it was chosen."""
     with clean_stdout():
-        from autoplan.cli.planning import check_writable, make_plan
+        from autoplan.cli.planning import check_writable, make_plan, with_sizes
         from autoplan.cli.target import load_target
 
         check_writable(save, "--save")
         made = make_plan(
-            load_target(target),
+            with_sizes(load_target(target), graph_spec),
             devices,
             strategy=strategy,
             objective=objective,

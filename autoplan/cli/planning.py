@@ -80,6 +80,17 @@ def analyse(
     )
 
 
+def with_sizes(target: Target, name: str | None) -> Target:
+    """The target with the sizes of a public graph in the place of its own, where a name is given.
+
+    Raises:
+        PlanError: no such sizes are known.
+    """
+    from autoplan.graphspec import GraphSpec
+
+    return target if name is None else replace(target, graph=GraphSpec.named(name), batch_size=None)
+
+
 def check_present(devices: str) -> None:
     """Before minutes of work: raises DeviceError where workers for these devices cannot be started on this machine."""
     from autoplan.cluster import parse_cluster

@@ -46,7 +46,9 @@ def parts(document: Document) -> Iterator[Contradiction]:
         yield Contradiction(
             at, value, f"there are {parts} {whose} and a partition of {cut['parts']}"
         )
-    known = ("closed",) if pipeline is not None else ("metis", "closed")
+    prints = document["fingerprints"]
+    cut_anywhere = "model" if prints["graph"] == prints["schema"] else "metis"
+    known = ("closed",) if pipeline is not None else (cut_anywhere, "closed")
     if cut["method"] not in known:
         yield Contradiction("partition.method", cut["method"], f"it can be {', '.join(known)}")
     for field in ("owned_nodes", "halo_nodes", "owned_edges"):

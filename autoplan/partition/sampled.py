@@ -127,7 +127,8 @@ def _draw(
     if many.any() and fan_out:
         picked = _distinct(generator, degree[many], fan_out) + start[many][:, None]
         positions = np.concatenate([positions, picked.ravel()])
-    return edges.nodes[positions].astype(np.int64)
+    found: IntArray = edges.nodes[positions].astype(np.int64)
+    return found
 
 
 def _distinct(generator: np.random.Generator, below: IntArray, count: int) -> IntArray:

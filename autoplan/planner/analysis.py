@@ -9,7 +9,8 @@ from autoplan.device import Cluster
 from autoplan.errors import InfeasibleError
 from autoplan.planner.make import closed_numbers, numbers_of_parts
 from autoplan.planner.source import Source
-from autoplan.planner.steps import measure, trace_source
+from autoplan.planner.spec import notes_of
+from autoplan.planner.steps import measure_typical, trace_source
 from autoplan.planner.structure import describe
 from autoplan.planner.workload import StepRequest, model_tensors
 from autoplan.plugins import registry
@@ -35,8 +36,8 @@ def analyse_step(
     """
     workload = trace_source(model, source, request)
     options = SearchOptions()
-    measured = measure(
-        source.typical,
+    measured = measure_typical(
+        source,
         workload,
         numbers_of_parts(workload, source, cluster, "auto"),
         closed_parts=closed_numbers(workload, cluster, "auto", options),
@@ -61,8 +62,13 @@ def analyse_step(
             notes.append(f"nothing is told of what is sent: {error}")
     if source.streamed:
         notes.append("figures are of the largest batch of one epoch")
-    described = describe(measured)
-    notes += described.notes
+    known = None
+    if source.spec is not None:
+        notes += notes_of(source.spec)
+    else:
+        described = describe(measured)
+        known = described.structure
+        notes += described.notes
     return ProgramReport(
         figures=analyse(
             opgraph,
@@ -76,6 +82,6 @@ def analyse_step(
         reason=opgraph.reason,
         devices=cluster.text,
         volumes=sent,
-        structure=described.structure,
+        structure=known,
         notes=tuple(notes),
     )

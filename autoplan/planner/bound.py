@@ -15,6 +15,7 @@ from autoplan.execute.loop import audited_steps
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.payload import step_payload
 from autoplan.execute.train import TrainResult
+from autoplan.graphspec import GraphSpec
 from autoplan.partition.halo import Shard
 from autoplan.plan import PlanData
 from autoplan.planner.arrangement import Arrangement, RankGroup
@@ -258,6 +259,7 @@ def bind_plan(
         PlanError: the model's program or the graph is not the plan's.
         TraceError: the model or loss fails on the graph.
     """
+    check_runs(data, graph)
     source = source_as_planned(graph, data.batch, request.inputs)
     workload = trace_source(model, source, request)
     seed = 0 if data.partition is None else data.partition.seed
@@ -275,6 +277,20 @@ def bind_plan(
         priced = cut_for(source.typical, workload, Arrangement.of_plan(data), seed=seed)
     hold_to_graph(data, source, priced)
     return Bound(data, cluster, request, model, source, workload, measured)
+
+
+def check_runs(data: PlanData, graph: object) -> None:
+    """Raises PlanError where plan or graph is of sizes alone: neither runs."""
+    if isinstance(graph, GraphSpec):
+        raise PlanError(
+            f"{graph.name} is a GraphSpec, sizes without a graph, on which nothing runs; load the graph, and "
+            "plan.rebind(graph) makes a plan that runs"
+        )
+    if data.planning_only:
+        raise PlanError(
+            "the plan is for planning only: it was made for a GraphSpec, sizes without a graph; "
+            "plan.rebind(graph) keeps its strategies and measures, cuts and prices this graph"
+        )
 
 
 def cut_for(

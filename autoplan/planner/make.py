@@ -14,7 +14,8 @@ from autoplan.planner.check import Mismatch
 from autoplan.planner.choose import choose
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
-from autoplan.planner.steps import measure, trace_source
+from autoplan.planner.spec import notes_of
+from autoplan.planner.steps import measure, measure_typical, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_forms, model_tensors
 from autoplan.plugins import registry
 from autoplan.search import Candidate, SearchOptions, SearchResult
@@ -54,8 +55,8 @@ def make_plan(
     options = options or SearchOptions()
     workload = trace_source(model, source, request)
     parts = numbers_of_parts(workload, source, cluster, strategy)
-    measured = measure(
-        source.typical,
+    measured = measure_typical(
+        source,
         workload,
         parts,
         closed_parts=closed_numbers(workload, cluster, strategy, options),
@@ -140,7 +141,10 @@ def assemble_plan(
         predicted=best.prediction,
         alternatives=alternatives(result),
         unknown_ops=tuple(dict.fromkeys(op.name for op in opgraph.unknown_ops)),
-        notes=tuple(_notes(workload, result, mismatches)),
+        notes=(
+            *(notes_of(source.spec) if source.spec is not None else ()),
+            *_notes(workload, result, mismatches),
+        ),
         fingerprints=Fingerprints(
             model=model_fingerprint(opgraph),
             graph=everything.fingerprint,
@@ -159,7 +163,9 @@ def numbers_of_parts(
         return (1,)
     # what a step takes of many graphs is shared out in whole graphs
     units = source.batch_size
-    if not source.streamed:
+    if source.spec is not None:
+        units = source.spec.total_nodes
+    elif not source.streamed:
         units = workload.traced.schema.nodes
     fewer = range(max(2, devices - _FEWER), devices)
     return tuple(count for count in (1, *fewer, devices) if count <= max(units, 1))

@@ -15,7 +15,7 @@ from autoplan.planner.held import check_attributes, check_program
 from autoplan.planner.make import assemble_plan, closed_numbers, numbers_of_parts
 from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import source_as_planned
-from autoplan.planner.steps import measure, trace_source
+from autoplan.planner.steps import measure_typical, trace_source
 from autoplan.planner.workload import StepRequest, Workload, model_tensors
 from autoplan.plugins import registry
 from autoplan.search import Candidate, SearchOptions, SearchResult, solve
@@ -54,8 +54,8 @@ def rebind_plan(
         )
     wanted = closed_numbers(workload, cluster, "auto", SearchOptions())
     own = Arrangement.of_plan(data)
-    measured = measure(
-        source.typical,
+    measured = measure_typical(
+        source,
         workload,
         sorted(parts),
         seed=seed,

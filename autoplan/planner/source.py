@@ -14,9 +14,11 @@ from torch_geometric.data import Batch, Data, HeteroData
 from autoplan.errors import PlanError, TraceError
 from autoplan.execute.batches import BatchOrder
 from autoplan.execute.collection import GraphCollection
+from autoplan.graphspec import GraphSpec
 from autoplan.plan import BatchUse
 from autoplan.planner.arguments import whole_number
 from autoplan.planner.collate import collate, put_together
+from autoplan.planner.generated import generated_graph
 from autoplan.planner.workload import StepRequest
 from autoplan.trace.scope import AnyGraph
 
@@ -33,6 +35,7 @@ class Source:
         batch_size: of the graphs in a step.
         hints: by attribute, what its rows count, as far as the graphs one by one tell.
         kind: class of the graphs of a list.
+        spec: of a graph that is not here; then ``whole`` is a small one that was generated for it.
     """
 
     whole: AnyGraph
@@ -41,6 +44,7 @@ class Source:
     batch_size: int = 1
     hints: Mapping[str, str] | None = None
     kind: type[Data] = Data
+    spec: GraphSpec | None = None
 
     @property
     def streamed(self) -> bool:
@@ -79,7 +83,7 @@ def source_of(
     """What the user gave, checked.
 
     Args:
-        graph: a `Data`, a `HeteroData`, a PyG `Batch`, or a sequence or data set of `Data`.
+        graph: a `Data`, a `HeteroData`, a PyG `Batch`, a sequence or data set of `Data`, or a `GraphSpec`.
         batch_size: graphs in a step, None for all; of many graphs only. More than there are mean all.
         inputs: what the user says of attributes.
 
@@ -90,6 +94,13 @@ def source_of(
     size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
     if isinstance(graph, Data | HeteroData) and size is None:
         return Source(graph, graph)
+    if isinstance(graph, GraphSpec):
+        if size is not None:
+            raise PlanError(
+                f"batch_size is for many graphs, but {graph.name} is one, which every step takes whole; leave batch_size out"
+            )
+        generated = generated_graph(graph)
+        return Source(generated, generated, spec=graph)
     graphs = _graphs(graph)
     collection, hints = collate(graphs, inputs)
     everything = np.arange(len(graphs))

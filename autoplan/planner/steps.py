@@ -20,6 +20,7 @@ from autoplan.plan import PlanData
 from autoplan.planner.decisions import rows_check
 from autoplan.planner.measured import ClosedParts, MeasuredGraph
 from autoplan.planner.source import Source
+from autoplan.planner.spec import held_to_sizes, specified
 from autoplan.planner.values import check_values
 from autoplan.planner.workload import (
     TOLERANCE,
@@ -47,6 +48,8 @@ def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Work
         TraceError: see `make_workload` and `check_on_graph`.
     """
     workload = make_workload(model, source.whole, source.request(request))
+    if source.spec is not None:
+        return held_to_sizes(check_on_graph(workload, source.whole), source.spec)
     program = workload.traced.program
     if not source.streamed or program is None or not workload.general:
         return check_on_graph(workload, source.typical)
@@ -156,6 +159,20 @@ def check_whole(workload: Workload, source: Source) -> None:
     tensors = workload.traced.schema.tensors(source.whole)
     check_input_guards(program, tensors, workload.traced.module)
     rows_check(program, workload.opgraph)(collection.rows_of(np.arange(len(collection))))
+
+
+def measure_typical(
+    source: Source,
+    workload: Workload,
+    parts: Iterable[int],
+    *,
+    seed: int = 0,
+    closed_parts: ClosedParts = (),
+) -> MeasuredGraph:
+    """Measures and cuts the graph of the step that is priced; of a graph that is not here, models it."""
+    if source.spec is not None:
+        return specified(source.spec, workload, parts)
+    return measure(source.typical, workload, parts, seed=seed, closed_parts=closed_parts)
 
 
 def measure(

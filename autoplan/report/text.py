@@ -98,7 +98,8 @@ def headline(plan: PlanData) -> str:
         "feasible": f"at most {percent(plan.gap)} from {best}",
         "heuristic": "found by a heuristic, without a bound",
     }[plan.status]
-    return f"{plan.strategy} on {_where(plan)}: {exact}, {sure}"
+    only = "; planning only" if plan.planning_only else ""
+    return f"{plan.strategy} on {_where(plan)}: {exact}, {sure}{only}"
 
 
 def _where(plan: PlanData) -> str:

@@ -321,3 +321,13 @@ def test_a_saved_plan_has_its_batch_size(api, command, file, tmp_path: Path) -> 
     done = command("run", file, "--plan", path, "--batch-size", "8")
     assert done.code == 2
     assert "--plan and --batch-size exclude each other" in done.err
+
+
+def test_sizes_of_a_public_graph_take_the_place_of_the_functions_own(command, api, file) -> None:
+    from autoplan.graphspec import GraphSpec
+
+    assert command("plan", file, "--graph-spec", "reddit").code == 0
+    assert api.calls[-1]["graph"] == GraphSpec.named("Reddit")
+    done = command("plan", file, "--graph-spec", "rabbit")
+    assert (done.code, done.out) == (2, "")
+    assert "ogbn-arxiv" in done.err
