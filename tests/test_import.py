@@ -19,6 +19,7 @@ def test_the_public_names_are_sorted_and_complete() -> None:
     assert set(autoplan.__all__) == {
         "Cluster",
         "DeviceProfile",
+        "GraphSpec",
         "GraphStats",
         "OpGraph",
         "Plan",
