@@ -32,6 +32,7 @@ from autoplan.planner.workload import StepRequest, make_workload
 from autoplan.report.rebound import Rebound
 from autoplan.search import SearchOptions
 from autoplan.search.solve import check_request
+from autoplan.trace.copies import unwrapped
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.step import Metrics
 
@@ -73,6 +74,7 @@ def optimize(
 
     Args:
         model: any module whose forward takes the graph's attributes by name (``x``, ``edge_index``, ...), or the graph.
+            Of one that is wrapped in `DistributedDataParallel` or `DataParallel` the model inside, with a warning.
         graph: one graph, a PyG ``Batch``, a list or data set of graphs, or a `GraphSpec` for planning only.
         devices: ``"2xcpu"``, ``["cuda:0", "cuda:1"]``, ``["cpu", "cpu"]``, a TOML file or a `Cluster`.
         batch_size: of many graphs, how many make a step; None for all. They are visited in an order of their own in every
@@ -97,6 +99,7 @@ def optimize(
     check_request(strategy, objective)
     cluster = parse_cluster(devices)
     request = StepRequest(loss=loss, training=True, inputs=inputs)
+    model = unwrapped(model, tell=True)
     data = make_plan(
         model,
         source_of(graph, batch_size, inputs),
@@ -125,7 +128,7 @@ def trace(
     """
     source = source_of(graph, None, inputs)
     request = source.request(StepRequest(loss, training, None, inputs))
-    return make_workload(model, source.whole, request).opgraph
+    return make_workload(unwrapped(model, tell=True), source.whole, request).opgraph
 
 
 def verify(
@@ -297,6 +300,7 @@ class Plan:
             raise PlanError(
                 "this plan was loaded from a file, which holds no model; give it: plan.rebind(graph, model)"
             )
+        model = unwrapped(model)
         cluster = parse_cluster(devices) if devices is not None else self._cluster()
         data = rebind_plan(self.data, cluster, self.request, model, graph)
         return Plan(data, cluster, self.request, model, Rebound.of(self.data, data))
@@ -378,7 +382,7 @@ class Plan:
         """The plan with a model and a graph that it was made for. Raises PlanError where it was not."""
         cluster = self._cluster()
         check_devices(self.data, cluster)
-        return bind_plan(self.data, cluster, self.request, model, graph)
+        return bind_plan(self.data, cluster, self.request, unwrapped(model), graph)
 
     def _cluster(self) -> Cluster:
         """The plan's devices, with the figures that they have here. Raises DeviceError where there are no such profiles."""

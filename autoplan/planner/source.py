@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 from torch_geometric.data import Batch, Data, HeteroData
 
 from autoplan.errors import PlanError, TraceError
@@ -194,8 +194,14 @@ def _loader_advice(loader: DataLoader[Any]) -> str:
             f"the graph is a {name}, which samples from one graph; sampling is not planned yet: give the graph itself, "
             "loader.data"
         )
+    collates = getattr(loader, "collate_fn", None) is not default_collate
+    hint = (
+        ""
+        if collates
+        else ", which cannot put graphs together (torch_geometric.loader.DataLoader does)"
+    )
     size = f"batch_size={loader.batch_size}" if loader.batch_size else "batch_size=..."
     return (
-        f"the graph is a {name}; give its data set and the number of graphs in a step: "
+        f"the graph is a {name}{hint}; give its data set and the number of graphs in a step: "
         f"optimize(model, loader.dataset, devices, {size})"
     )

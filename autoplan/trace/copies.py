@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -105,6 +106,26 @@ def _become(module: nn.Module, twin: nn.Module) -> None:
         elif isinstance(vars(twin)[name], int) and name != "training":
             vars(module)[name] = vars(twin)[name]
     module.__class__ = type(twin)
+
+
+def unwrapped(model: nn.Module, *, tell: bool = False) -> nn.Module:
+    """The model inside `DistributedDataParallel` or `DataParallel`; any other as it is.
+
+    Args:
+        model: the user's.
+        tell: warn that the wrapper is left out, as plans share the work out themselves.
+    """
+    wrappers: list[str] = []
+    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        wrappers.append(type(model).__name__)
+        model = model.module
+    if wrappers and tell:
+        warnings.warn(
+            f"the model is wrapped in {' and '.join(wrappers)}; autoplan plans for the model inside and shares its work out "
+            "itself",
+            stacklevel=3,
+        )
+    return model
 
 
 def check_model(model: nn.Module) -> None:

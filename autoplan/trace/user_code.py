@@ -33,12 +33,18 @@ _LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "torch_sparse",
     "tqdm",
 }
+_STEP_PARTS = frozenset({"trace", "cli"})
+"""What of autoplan a step is made of, or its commands train; a plan that a user's global holds is no code of the user's."""
+
 _DATA = (Tensor, bool, int, float, complex, str, bytes, type(None), types.ModuleType)
 
 
 def is_library(module_name: str | None) -> bool:
     """Whether code of this module is a library's rather than the user's."""
-    return (module_name or "builtins").split(".")[0] in _LIBRARIES
+    first, _, rest = (module_name or "builtins").partition(".")
+    if first == "autoplan":
+        return rest.partition(".")[0] not in _STEP_PARTS
+    return first in _LIBRARIES
 
 
 class UserCode:

@@ -217,6 +217,10 @@ REFUSED = {
         TorchLoader(graphs(), batch_size=4, collate_fn=Batch.from_data_list),
         r"is a DataLoader; give its data set .*loader.dataset, devices, batch_size=4",
     ),
+    "loader that cannot collate": (
+        TorchLoader(graphs(), batch_size=2),
+        r"torch_geometric\.loader\.DataLoader does.*loader.dataset, devices, batch_size=2\)",
+    ),
     "loader": (
         DataLoader(graphs(), batch_size=32, shuffle=True),
         r"loader.dataset, devices, batch_size=32\)",
