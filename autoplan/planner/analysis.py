@@ -62,18 +62,19 @@ def analyse_step(
             notes.append(f"nothing is told of what is sent: {error}")
     if source.streamed:
         notes.append("figures are of the largest batch of one epoch")
-    known = None
+    known, largest = None, None
     if source.spec is not None:
         notes += notes_of(source.spec)
     else:
         described = describe(measured)
         known = described.structure
+        largest = largest_of(known, measured.schema.relations)
         notes += described.notes
     return ProgramReport(
         figures=analyse(
             opgraph,
             measured.stats,
-            largest_of(described.structure, measured.schema.relations),
+            largest,
         ),
         stats=measured.stats,
         loss=traced.loss,

@@ -15,6 +15,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from autoplan.analysis import analyse_at
 from autoplan.cli.main import main
 from autoplan.cluster import parse_cluster
+from autoplan.graphspec import GraphSpec
 from autoplan.planner.analysis import analyse_step
 from autoplan.planner.source import source_of
 from autoplan.planner.workload import StepRequest, make_workload
@@ -142,3 +143,13 @@ def test_the_command_prints_one_document_and_takes_a_number_of_workers(
     assert document["generality"] == "general"
     assert len(document["ops"]) == len(document["total"]["ops"])
     assert any(v["strategy"] == "data" and v["total"] for v in document["communication"])
+
+
+def test_sizes_of_a_graph_that_is_not_here_are_analysed_too() -> None:
+    spec = GraphSpec.named("ogbn-arxiv")
+    report = analyse_step(GCNConv(128, 40), source_of(spec), parse_cluster("2xcpu"), StepRequest())
+    assert report.stats.rows["node"] == 169_343
+    assert report.structure is None
+    text = analysis_text(report)
+    _sound(text)
+    assert "the halo is a model" in " ".join(text.split())
