@@ -1,7 +1,7 @@
 """Sizes of public graphs. No torch.
 
-Sources: the Open Graph Benchmark (Hu et al. 2020, "Open Graph Benchmark: Datasets for Machine Learning on Graphs", table 3 and
-``nodeproppred/master.csv``) for what begins with ogbn, with its official splits; the data set pages of PyTorch Geometric for
+Sources: the Open Graph Benchmark (Hu et al. 2020, "Open Graph Benchmark: Datasets for Machine Learning on Graphs") for
+what begins with ogbn, with its official splits; the data set pages of PyTorch Geometric for
 Reddit (Hamilton et al. 2017, "Inductive Representation Learning on Large Graphs") and Yelp (Zeng et al. 2020, "GraphSAINT").
 """
 

@@ -24,7 +24,7 @@ FORMAT = 1
 """Of the files in the cache; other ones are not read."""
 
 FAN_OUTS = ((15, 10), (15, 10, 5))
-"""Sampled where nothing else is asked for: what OGB's examples of GraphSAGE draw for two and three layers."""
+"""Sampled where nothing else is asked for: for two and three layers."""
 
 _known: dict[str, GraphStructure] = {}
 
