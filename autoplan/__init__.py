@@ -5,6 +5,7 @@ The names below are imported when they are first used, so that importing autopla
 
 from __future__ import annotations
 
+import random
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,11 @@ if not TYPE_CHECKING:
         if name in _MODULES:
             return import_module(f"autoplan.{name}")
         if name in _HOMES:
-            value = getattr(import_module(_HOMES[name]), name)
+            before = random.getstate()  # packages draw from it when they are imported (rich does)
+            try:
+                value = getattr(import_module(_HOMES[name]), name)
+            finally:
+                random.setstate(before)
             globals()[name] = value
             return value
         if name == "__version__":

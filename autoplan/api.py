@@ -32,7 +32,7 @@ from autoplan.planner.workload import StepRequest, make_workload
 from autoplan.report.rebound import Rebound
 from autoplan.search import SearchOptions
 from autoplan.search.solve import check_request
-from autoplan.trace.copies import unwrapped
+from autoplan.trace.copies import python_generators_kept, unwrapped
 from autoplan.trace.loss import LossFunction
 from autoplan.trace.step import Metrics
 
@@ -100,16 +100,17 @@ def optimize(
     cluster = parse_cluster(devices)
     request = StepRequest(loss=loss, training=True, inputs=inputs)
     model = unwrapped(model, tell=True)
-    data = make_plan(
-        model,
-        source_of(graph, batch_size, inputs),
-        cluster,
-        request,
-        strategy=strategy,
-        objective=objective,
-        optimizer=optimizer,
-        options=replace(options or SearchOptions(), exact=exact),
-    )
+    with python_generators_kept():
+        data = make_plan(
+            model,
+            source_of(graph, batch_size, inputs),
+            cluster,
+            request,
+            strategy=strategy,
+            objective=objective,
+            optimizer=optimizer,
+            options=replace(options or SearchOptions(), exact=exact),
+        )
     return Plan(data, cluster=cluster, request=request, model=model)
 
 

@@ -21,10 +21,16 @@ from autoplan.program.torch_internals import has_gradient_hooks
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """Put torch's (of the CPU, where copies live), NumPy's and Python's global random state back at the end."""
+    with EXCLUSIVE, python_generators_kept(), torch.random.fork_rng(devices=[]):
+        yield
+
+
+@contextmanager
+def python_generators_kept() -> Iterator[None]:
+    """Put NumPy's and Python's global random state back at the end: packages may draw from them when they are imported."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
-        with EXCLUSIVE, torch.random.fork_rng(devices=[]):
-            yield
+        yield
     finally:
         np.random.set_state(numpy_state)
         random.setstate(python_state)

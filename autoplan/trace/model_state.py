@@ -48,7 +48,14 @@ class ModelState:
         held = _Held()
         for submodule in self._module.modules():
             held.look(vars(submodule))
+        # Tensors that only closures and globals hold stay out: a pass that meets one is refused before it writes it.
         tensors = [*self._tensors(), *held.tensors]
+        bindings = self._look_at_code(held)
+        saved = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        return SavedState(saved, list(held.containers.values()), bindings)
+
+    def _look_at_code(self, held: _Held) -> list[tuple[Any, str, Any]]:
+        """Notes what the user's code holds; the bindings of its plain variables."""
         code = UserCode(self._module)
         bindings: list[tuple[Any, str, Any]] = []
         for function in code.functions:
@@ -64,9 +71,7 @@ class ModelState:
             for name, value in vars(cls).items():
                 if isinstance(value, _SIMPLE) and not name.startswith("__"):
                     bindings.append((cls, name, value))
-        # Tensors that only closures and globals hold stay out: a pass that meets one is refused before it writes it.
-        saved = [(tensor, tensor.detach().clone()) for tensor in tensors]
-        return SavedState(saved, list(held.containers.values()), bindings)
+        return bindings
 
     def put(self, saved: SavedState) -> None:
         """Puts a state back, bit for bit."""
@@ -92,6 +97,21 @@ class ModelState:
             yield start
         finally:
             self.put(start)
+
+    @contextmanager
+    def code_kept(self) -> Iterator[None]:
+        """Puts back, at the end, what the user's code holds outside the module; the module's own state stays as it becomes.
+
+        Of tensors only those that were written are put back.
+        """
+        held = _Held()
+        bindings = self._look_at_code(held)
+        saved = [(tensor, tensor.detach().clone(), tensor._version) for tensor in held.tensors]
+        try:
+            yield
+        finally:
+            written = [(t, value) for t, value, version in saved if t._version != version]
+            self.put(SavedState(written, list(held.containers.values()), bindings))
 
     def perturb(self, seed: int) -> None:
         """Moves parameters and buffers a little, so that no value of them looks like a constant.

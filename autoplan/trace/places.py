@@ -43,8 +43,14 @@ def caller(skip: Callable[[str], bool]) -> FrameType:
 def where() -> str:
     """The place in the user's code that is running: ``model.py:12 in forward``."""
     frame = caller(lambda file: file.startswith(TORCH_DIRECTORY))
-    file = os.path.basename(frame.f_code.co_filename)
-    return f"{file}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return f"{_file(frame)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _file(frame: FrameType) -> str:
+    """The frame's file; of a module that PyG has written, without the random letters that set it apart from other processes'."""
+    file, module = os.path.basename(frame.f_code.co_filename), frame.f_globals.get("__name__", "")
+    written = "." in module and file.startswith(f"{module}_")
+    return f"{module}.py" if written else file
 
 
 def refuse(what: str) -> NoReturn:

@@ -19,6 +19,7 @@ from autoplan.trace.constants import node_ids
 from autoplan.trace.conversion import conversion_remedy
 from autoplan.trace.copies import check_model, copy_model, lazy_parameters, random_state_kept
 from autoplan.trace.loss import LossFunction, resolve_loss
+from autoplan.trace.model_state import ModelState
 from autoplan.trace.remedies import fails_on_rows, first_line, remedy
 from autoplan.trace.sampling import GraphSample, Pool, samples_of
 from autoplan.trace.schema import GraphSchema
@@ -221,12 +222,16 @@ def _cast_schema(schema: GraphSchema, dtype: torch.dtype) -> GraphSchema:
 
 
 def _run(step: StepModule, sample: GraphSample, schema: GraphSchema) -> Any:
-    """What the step returns for a sample. Raises TraceError that names the module where it fails."""
+    """What the step returns for a sample; hooks and losses that note something have noted nothing.
+
+    Raises TraceError that names the module where it fails.
+    """
     tensors = [
         tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in sample.tensors
     ]
     try:
-        return step(*tensors)
+        with ModelState(step).code_kept():
+            return step(*tensors)
     except AutoplanError:
         raise
     except Exception as error:

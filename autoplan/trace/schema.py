@@ -131,8 +131,8 @@ class GraphSchema:
                 return spec
         raise KeyError(name)
 
-    def tensors(self, graph: AnyGraph) -> tuple[Tensor, ...]:
-        """The graph's tensors in schema order: plain, contiguous, one object for each. Copies only what is not contiguous.
+    def tensors(self, graph: AnyGraph, *, contiguous: bool = True) -> tuple[Tensor, ...]:
+        """The graph's tensors in schema order: plain, one object for each; ``contiguous`` copies those that are not.
 
         Raises:
             TraceError: an attribute of the schema is missing or has another dtype or number of dimensions.
@@ -153,7 +153,8 @@ class GraphSchema:
                 )
             plain = plain_tensor(value)
             seen = any(plain is other for other in found)  # one tensor under two names
-            found.append(plain.view_as(plain) if seen else plain.contiguous())
+            plain = plain.view_as(plain) if seen else plain
+            found.append(plain.contiguous() if contiguous else plain)
         return tuple(found)
 
     @property

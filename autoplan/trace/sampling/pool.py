@@ -98,7 +98,7 @@ class Pool:
             schema: its schema.
             seed: of a private generator.
         """
-        tensors = dict(zip(schema.names, schema.tensors(graph), strict=True))
+        tensors = dict(zip(schema.names, schema.tensors(graph, contiguous=False), strict=True))
         generator = torch.Generator().manual_seed(seed)
         graphs = graph_vectors(schema, tensors)
         growth = Growth(schema, tensors, generator)
