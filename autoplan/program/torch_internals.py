@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch._functorch.apis as functorch_apis
@@ -126,9 +126,14 @@ def storage_id(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def is_operator(func: Any) -> TypeGuard[torch._ops.OpOverload]:
+    """Whether it is an operator overload: one that torch, or a library registered with it, dispatches."""
+    return isinstance(func, torch._ops.OpOverload)
+
+
 def operator_name(func: Any) -> str | None:
     """``aten.mm.default`` for an operator overload, None for any other callable."""
-    return str(func) if isinstance(func, torch._ops.OpOverload) else None
+    return str(func) if is_operator(func) else None
 
 
 def callable_name(func: Any) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from autoplan.opgraph import Axis, Op, TensorMeta
 from autoplan.program.ir import OpStep, Program
-from autoplan.program.torch_internals import READ_DATA
+from autoplan.program.torch_internals import READ_DATA, is_operator
 from autoplan.trace import alias
 from autoplan.trace.inseparable import sizes_told
 
@@ -82,7 +82,7 @@ def _written(step: OpStep) -> tuple[str, ...]:
 
 def _repeats(step: OpStep) -> bool:
     """Whether equal arguments give equal results."""
-    if step.opaque or not isinstance(step.func, torch._ops.OpOverload):
+    if step.opaque or not is_operator(step.func):
         return False
     drawn = torch.Tag.nondeterministic_seeded in step.func.tags
     return step.func.namespace in _PURE and not drawn
