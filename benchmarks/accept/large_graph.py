@@ -26,7 +26,7 @@ def filled(shape: tuple[int, ...], below: int, generator: torch.Generator) -> Te
     """Random ids, made a piece at a time along the longest dimension."""
     made = torch.empty(shape, dtype=torch.int64)
     along = shape.index(max(shape))
-    for piece in made.split(PIECE, dim=along):
+    for piece in torch.split(made, PIECE, dim=along):
         piece.random_(0, below, generator=generator)
     return made
 
