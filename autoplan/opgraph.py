@@ -258,15 +258,20 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective that an op's kernel issues itself: ``elements`` of ``dtype`` in an all-reduce.
+    """A collective that an op's kernel issues itself.
 
     ``forward`` and ``backward`` count how often it is issued in each direction of one training step.
+
+    Attributes:
+        elements: of ``dtype`` in an all-reduce; with an ``axis``, in each row.
+        axis: None, or the node axis whose halo rows are sent to their owners and added there, or in backward the other way.
     """
 
     elements: int
     dtype: str
     forward: int = 1
     backward: int = 0
+    axis: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

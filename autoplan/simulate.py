@@ -91,6 +91,7 @@ def simulate(
         low += price.low
         high += price.high
         send((price.payload,) * ranks)
+        send(price.exchanged)
 
     def send(sizes: Sequence[int]) -> None:
         for rank, size in enumerate(sizes):

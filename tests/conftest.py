@@ -52,3 +52,16 @@ def data_directory() -> Path:
     if not path.is_dir():
         pytest.skip(f"no data in {path}; set AUTOPLAN_DATA")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints the rows that tests recorded under ``table``, under the name of their file."""
+    rows: dict[str, list[str]] = {}
+    for report in terminalreporter.getreports(""):
+        for key, row in getattr(report, "user_properties", ()):
+            if key == "table" and report.when == "call":
+                rows.setdefault(report.nodeid.split("::")[0], []).append(str(row))
+    for path, lines in rows.items():
+        terminalreporter.section(path)
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

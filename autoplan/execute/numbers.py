@@ -14,7 +14,7 @@ from autoplan.execute.source import Body, axis_text, variable
 from autoplan.opgraph import OpGraph, State
 from autoplan.program.ir import OpStep
 from autoplan.program.torch_internals import STORED_ENTRIES, schema, tree_unflatten
-from autoplan.stages import mask_of
+from autoplan.stages import mask_of, masks_of
 from autoplan.states import has_halo, transitions
 
 _SIZE = re.compile(
@@ -80,6 +80,16 @@ class Numbers:
         """The sizes in a formula, by name, as those of the whole graph; numbers that were read are not among them."""
         named = (match[0] for match in _SIZE.finditer(text) if match["i"] is None)
         return {name: self.resolve(name, "R") for name in named}
+
+    def follows_data(self, text: str) -> bool:
+        """Whether a formula has the size of an axis whose rows only the data tells."""
+        values = {
+            f"v{group['s'] or group['v']}": int(group["d"] or group["vd"])
+            for group in (match.groupdict() for match in _SIZE.finditer(text))
+            if group["s"] or group["v"]
+        }
+        dims = (self._opgraph.tensors[value].dims[at] for value, at in values.items())
+        return any(isinstance(dim, str) and masks_of(self._opgraph, dim) for dim in dims)
 
     def rows(self, axis: str, state: State) -> str:
         """The name of an axis's number of rows on this rank in a state."""

@@ -11,8 +11,20 @@ from autoplan.cost import Cost, CostModel, WorkSizes
 from autoplan.device import DeviceProfile
 from autoplan.errors import DeviceError
 from autoplan.graphstats import GraphStats
-from autoplan.opgraph import SUMMED_BYTES, Op, OpGraph, OpStrategy, Work
-from autoplan.pricing.collectives import COMMUNICATION_RANGE, all_reduce_seconds
+from autoplan.opgraph import (
+    DTYPE_BYTES,
+    SUMMED_BYTES,
+    Collective,
+    Op,
+    OpGraph,
+    OpStrategy,
+    Work,
+)
+from autoplan.pricing.collectives import (
+    COMMUNICATION_RANGE,
+    all_reduce_seconds,
+    all_to_all_seconds,
+)
 from autoplan.pricing.group import Group
 from autoplan.pricing.roofline import Roofline
 
@@ -38,6 +50,7 @@ class Price:
         communication: the part of ``seconds`` that is spent in collectives.
         payload: bytes that each rank hands to those collectives.
         models: names of the cost models that priced it.
+        exchanged: bytes that each rank sends beside ``payload``, in rank order; empty: none.
     """
 
     seconds: float
@@ -47,6 +60,7 @@ class Price:
     communication: float = 0.0
     payload: int = 0
     models: tuple[str, ...] = ()
+    exchanged: tuple[int, ...] = ()
 
 
 class Pricer:
@@ -187,12 +201,18 @@ def price_op(
     if group.size == 1 or not strategy.collectives:
         return local
     payload = 0
+    exchanged = (0,) * group.size
     communication = 0.0
     for collective in strategy.collectives:
-        issued = collective.forward + (collective.backward if training else 0)
+        times = collective.forward, collective.backward if training else 0
+        if collective.axis is not None:
+            sent, seconds = _halo_sum(collective, times, group)
+            exchanged = tuple(map(sum, zip(exchanged, sent, strict=True)))
+            communication += seconds
+            continue
         size = collective.elements * SUMMED_BYTES[collective.dtype]
-        payload += issued * size
-        communication += issued * all_reduce_seconds(group, size)
+        payload += sum(times) * size
+        communication += sum(times) * all_reduce_seconds(group, size)
     low, high = COMMUNICATION_RANGE
     return Price(
         local.seconds + communication,
@@ -202,7 +222,23 @@ def price_op(
         communication,
         payload,
         local.models,
+        exchanged,
     )
+
+
+def _halo_sum(
+    collective: Collective, times: tuple[int, int], group: Group
+) -> tuple[tuple[int, ...], float]:
+    """Payload of each rank and seconds of sums of halo rows into their owners, forward and backward so many times."""
+    row = collective.elements * DTYPE_BYTES[collective.dtype]
+    shards = group.partition.shards if group.partition is not None else ()
+    axis = str(collective.axis)
+    halo = tuple(shard.halo_rows.get(axis, 0) * row for shard in shards)
+    owned = tuple(shard.sent_rows.get(axis, 0) * row for shard in shards)
+    forward, backward = times
+    sent = tuple(forward * h + backward * o for h, o in zip(halo, owned, strict=True))
+    there, back = all_to_all_seconds(group, halo, owned), all_to_all_seconds(group, owned, halo)
+    return sent, forward * there + backward * back
 
 
 def price_works(

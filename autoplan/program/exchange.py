@@ -42,6 +42,12 @@ def halo_exchange(
     return _apply(_HaloExchange, context, tensor, dim, axis)
 
 
+def halo_sum(context: RankContext, tensor: torch.Tensor, axis: str, dim: int = 0) -> torch.Tensor:
+    """Owned and halo rows, the halo's still to be added to their owners' -> O: the adjoint of a halo exchange."""
+    _check_rows(f"halo sum along '{axis}'", tensor, dim, context.axes[axis].ids.numel())
+    return _apply(_HaloReturn, context, tensor, dim, axis)
+
+
 def all_gather(
     context: RankContext, tensor: torch.Tensor, axis: Along, dim: int = 0
 ) -> torch.Tensor:

@@ -20,7 +20,7 @@ class KernelInfo:
     Attributes:
         op: its index among the program's steps: what its random draws are keyed by.
         func: qualified name of the recorded op.
-        dim: the sharded dimension of the first tensor argument, or None.
+        dim, axis: the sharded dimension of the first tensor argument and its axis, or None.
         rows: global rows of that dimension's axis; None where it is a derived axis in a sharded state.
         keys: global keys of the local rows along ``dim``, for kernels that draw or find their rows in a whole tensor.
         whole_keys: ascending keys of all rows, for the latter.
@@ -32,6 +32,7 @@ class KernelInfo:
     rows: int | None = None
     keys: torch.Tensor | None = None
     whole_keys: torch.Tensor | None = None
+    axis: str | None = None
 
     def at(
         self,
@@ -40,7 +41,7 @@ class KernelInfo:
         whole_keys: torch.Tensor | None = None,
     ) -> KernelInfo:
         """The same op with the numbers of this run."""
-        return KernelInfo(self.op, self.func, self.dim, rows, keys, whole_keys)
+        return KernelInfo(self.op, self.func, self.dim, rows, keys, whole_keys, self.axis)
 
 
 Kernel = Callable[..., Any]

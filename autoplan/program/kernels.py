@@ -16,6 +16,7 @@ adjoints follow. States in brackets are those of the arguments and results.
     share_self           an addition or subtraction of two numbers [R, S -> S]: each rank adds its share of the whole one
     share_other          the same [S, R -> S]
     last_graph           the highest number in ``batch`` [O -> R]: the number of all graphs, less one
+    add_to_sources       rows added at source ends [target, index, rows O -> O]; halo rows travel to their owners
     keyed_bernoulli      dropout's mask, one draw per global row [any]
     seeded_random        any other random op, whole on every rank [R]
 
@@ -34,7 +35,7 @@ from autoplan.opgraph import GRAPH
 from autoplan.program import noise
 from autoplan.program.aten import bound_arguments, resolve
 from autoplan.program.context import RankContext
-from autoplan.program.exchange import all_reduce
+from autoplan.program.exchange import all_reduce, halo_sum
 from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.kernel_info import Kernel, KernelInfo, call_overload, global_rows, sharded_dim
 from autoplan.program.losses import mean_loss, mean_loss_counted, nll_loss, nll_loss_counted
@@ -135,6 +136,22 @@ def _with_share(
 def last_graph(context: RankContext, info: KernelInfo, batch: torch.Tensor) -> torch.Tensor:
     """``batch.max()`` over all ranks, which every rank knows; it may own no node."""
     return torch.tensor(context.axes[GRAPH].total - 1, dtype=batch.dtype, device=batch.device)
+
+
+def add_to_sources(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
+    """``scatter_add`` and the like where positions are source ends: owned rows or halo rows.
+
+    What is added to halo rows is sent to their owners, and added there.
+    """
+    operator = resolve(info.func)
+    arguments = bound_arguments(operator, args, kwargs)
+    target: torch.Tensor = arguments["self"]
+    assert info.axis is not None
+    dim = sharded_dim(info)
+    halo = list(target.shape)
+    halo[dim] = context.axes[info.axis].ids.numel() - context.axes[info.axis].owned
+    arguments["self"] = torch.cat([target, target.new_zeros(halo)], dim)
+    return halo_sum(context, call_overload(operator, arguments), info.axis, dim)
 
 
 def batch_norm_by_part(context: RankContext, info: KernelInfo, *args: Any, **kwargs: Any) -> Any:
@@ -240,6 +257,7 @@ KERNELS: Mapping[str, Kernel] = {
         last_graph,
         share_self,
         share_other,
+        add_to_sources,
         keyed_bernoulli,
         seeded_random,
     )

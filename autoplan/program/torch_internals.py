@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -43,6 +43,7 @@ METADATA_OPERATORS = frozenset(
         torch.ops.aten._nnz.default,
         torch.ops.aten.sparse_dim.default,
         torch.ops.aten.dense_dim.default,
+        torch.ops.aten.is_coalesced.default,
     }
 )
 """Operators that only look at a tensor's description, issued by torch itself."""
@@ -159,6 +160,20 @@ def operator(name: str) -> Callable[..., Any]:
 def schema(func: Any) -> Any:
     """An overload's schema: ``name``, ``arguments`` (each with ``name``, ``type``, ``kwarg_only``, defaults), ``returns``."""
     return func._schema
+
+
+_PLACES = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim", "dimension", "axis"})
+"""How operators' schemas call the places of dimensions."""
+
+
+def may_hold_sizes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments of a call that are no places of dimensions; all of them where the callable has no schema."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return [*args, *kwargs.values()]
+    names = [argument.name for argument in schema.arguments]
+    given = {**dict(zip(names, args)), **kwargs}  # noqa: B905
+    return [value for name, value in given.items() if name not in _PLACES]
 
 
 def written_arguments(func: Any) -> tuple[bool, ...]:

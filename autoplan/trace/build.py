@@ -30,7 +30,7 @@ from autoplan.trace.rules import work
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.numbers import Numbers
-from autoplan.trace.rules.reads import counted_axis
+from autoplan.trace.rules.reads import counted_axis, numbered_axis
 from autoplan.trace.rulings import call_of, checked_outputs, ruling_of
 from autoplan.trace.size_reads import guard_reads, is_tensor, size_reads
 from autoplan.trace.strategies import (
@@ -114,7 +114,8 @@ class _Builder:
         self.axes = AxisTable.of(base_rows)
         self.tensors = TensorTable()
         self.last: dict[str, str] = {}
-        self.numbers = Numbers(self.tensors.dims_of, self.axes.axes, self.last)
+        self.counted: dict[str, str] = {}
+        self.numbers = Numbers(self.tensors.dims_of, self.axes.axes, self.last, self.counted)
         self.whole_only = alias.whole_only(program)
         self.own = frozenset(
             [*program.inputs, *(slot.name for slot in program.state)]
@@ -215,8 +216,11 @@ class _Builder:
         for name in step.outs:
             if name.startswith("i") and call.inputs:
                 self.read_from[name] = call.inputs[0].name
-                if axis := counted_axis(self.tensors.identities.get(call.inputs[0].name)):
+                identity = self.tensors.identities.get(call.inputs[0].name)
+                if axis := counted_axis(identity):
                     self.last[name] = axis
+                if axis := numbered_axis(identity):
+                    self.counted[name] = axis
         op = Op(
             index,
             call.name,

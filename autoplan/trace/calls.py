@@ -59,6 +59,9 @@ OPAQUE: frozenset[Function] = frozenset(
 )
 """One step, as Python called it: their ops below autograd would not say what they mean."""
 
+REVERSIBLE = ("torch_geometric.nn.models.rev_gnn", "InvertibleFunction")
+"""A custom function that is its forward in value and gradient; only what it keeps in memory differs."""
+
 FORBIDDEN: frozenset[Function] = frozenset(
     {
         Tensor.register_hook,

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from autoplan.program.ir import Expression, OpStep
+from autoplan.program.torch_internals import may_hold_sizes, tree_leaves, tree_unflatten
 from autoplan.trace.recording import Recording
 from autoplan.trace.tape import Recorded
 
@@ -48,6 +49,22 @@ def explain(
     if not isinstance(target[0], int):
         return None
     return _offset(target, varied) or _multiple(target, varied)
+
+
+def may_be_told(size: int, step: OpStep, recorded: Recorded, run: Recording) -> bool:
+    """Whether an op's plain numbers may hold the size of a dimension that its call could see.
+
+    Args:
+        size: the size, equal in all recordings.
+        step: the op; places of dimensions (``dim=0``) are no sizes.
+        recorded: the op as one recording has it, with what the call in progress was given.
+        run: that recording.
+    """
+    args, kwargs = tree_unflatten(list(step.args), step.spec)
+    told = tree_leaves((args, kwargs) if step.opaque else may_hold_sizes(step.func, args, kwargs))
+    if not any(type(number) in (int, float) and number == size for number in told):
+        return False
+    return any(size in run.values.shapes[name] for name in _tensor_names(recorded, run))
 
 
 def _candidates(row: Sequence[Recorded], runs: Sequence[Recording]) -> list[Candidate]:

@@ -30,7 +30,7 @@ from autoplan.program.torch_internals import (
 from autoplan.trace.alias import arguments_of
 from autoplan.trace.clamped import limit_of
 from autoplan.trace.content import content_dims
-from autoplan.trace.explain import explain
+from autoplan.trace.explain import explain, may_be_told
 from autoplan.trace.places import RefusalError
 from autoplan.trace.recording import Recording
 from autoplan.trace.tape import Recorded
@@ -89,6 +89,7 @@ class _Merge:
         self._first = runs[0]
         self._steps: list[Step] = []
         self._guards: set[tuple[str, str]] = set()
+        self._never_varied: list[tuple[str, int, str]] = []
 
     def steps(self) -> list[Step]:
         structure = (self._first.input_names, self._first.input_paths)
@@ -153,6 +154,7 @@ class _Merge:
         elif isinstance(step, ConstantStep):
             self._steps.append(self._constant(step, present))
         elif isinstance(step, OpStep):
+            self._hold_given(step, present)
             columns = zip(*(_op(recorded).args for recorded in present), strict=True)
             args = tuple(self._merge(column, present) for column in columns)
             self._steps.append(dataclasses.replace(step, args=args))
@@ -194,6 +196,12 @@ class _Merge:
         text = f"torch.tensor({flat}, dtype={first.dtype}, device=device).view({list(first.shape)})"
         return ConstantStep(step.name, None, Expression(text), step.where)
 
+    def _hold_given(self, step: OpStep, row: Sequence[Recorded]) -> None:
+        """Sizes that content decides, and that never varied, are held where one may be what an op was told."""
+        for text, value, place in self._never_varied:
+            if may_be_told(value, step, row[0], self._first):
+                self._guard(text, value, place)
+
     def _hold_sizes(self, step: OpStep) -> None:
         """An output size that never varied, but could, is held to its value."""
         self._hold_limit(step)
@@ -213,7 +221,9 @@ class _Merge:
                     if not from_content
                     else set()
                 )
-                if from_content or len(sources) > 1:
+                if from_content:
+                    self._never_varied.append((f"{name}.size({dim})", column[0], step.where))
+                elif len(sources) > 1:
                     self._guard(f"{name}.size({dim})", column[0], step.where)
 
     def _hold_limit(self, step: OpStep) -> None:

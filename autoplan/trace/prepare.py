@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,7 @@ from autoplan.trace.sampling import GraphSample, Pool, samples_of
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph, label, rows_word
 from autoplan.trace.step_module import MODEL, StepModule, user_name
+from autoplan.trace.tables import LEAST_ROWS, Tables, tables_of
 
 Metrics = Mapping[str, Callable[..., Any]]
 
@@ -33,9 +35,6 @@ _LEAST_NODES = (1, 43, 150, 700)
 
 _LARGEST_WHOLE = 5000
 """Samples larger than the graph itself are the last that are tried, where it has no more nodes than this."""
-
-_TABLE_ROWS = 32
-"""A tensor of the model with as many rows as the graph has nodes or edges is taken for a table from this size on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,9 @@ def prepare_step(
 ) -> PreparedStep:
     """Classify the graph, match forward's arguments, draw samples, choose the loss; arguments as in `trace_step`.
 
-    A model or a loss may ask for more nodes than a small sample has (``topk(9)``, ``out[[5, 90]]``, ``out[:140]``): then
-    larger samples are drawn, as far as the graph itself is larger.
+    Tensors of the model with an entry for each node are cut to a sample's nodes, if the model then runs on every sample. A
+    model or a loss may ask for more nodes than a small sample has (``topk(9)``, ``out[[5, 90]]``, ``out[:140]``): then larger
+    samples are drawn, as far as the graph itself is larger.
     """
     check_model(model)
     schema = GraphSchema.of(graph, inputs)
@@ -83,7 +83,9 @@ def prepare_step(
     pool = Pool.of(graph, schema, seed=seed)
     first_error: TraceError | None = None
     first_step: PreparedStep | None = None
-    for least_nodes in _sizes_to_try(max(schema.rows[axis] for axis in schema.node_axes)):
+    tables = tables_of(model, schema)
+    sizes = _sizes_to_try(max(schema.rows[axis] for axis in schema.node_axes))
+    for least_nodes, cut in itertools.product(sizes, (tables, {}) if tables else ({},)):
         try:
             step = _prepare(
                 model,
@@ -96,9 +98,11 @@ def prepare_step(
                 seed=seed,
                 dtype=dtype,
                 least_nodes=least_nodes,
+                tables=cut,
             )
         except TraceError as error:
-            first_error = first_error or error
+            if not cut:
+                first_error = first_error or error
             continue
         enough, too_small = _runs_on_all(step)
         if enough:
@@ -142,6 +146,7 @@ def _prepare(
     seed: int,
     dtype: torch.dtype | None,
     least_nodes: int,
+    tables: Tables,
 ) -> PreparedStep:
     schema = pool.schema
     with random_state_kept():
@@ -150,7 +155,7 @@ def _prepare(
         lazy = lazy_parameters(copied)
         samples = _samples(pool, copied, seed, None, least_nodes)
         if lazy:
-            bare = StepModule(copied, model, graph, schema, arguments)
+            bare = StepModule(copied, model, graph, schema, arguments, tables=tables)
             _size_lazy(copied, bare, samples[0], schema)
         samples = _samples(pool, copied, seed, dtype, least_nodes)
         if dtype is not None:
@@ -158,14 +163,14 @@ def _prepare(
             copied.to(dtype)
         sentence = "there is no loss: an evaluation step without loss="
         if training and loss is None:
-            bare = StepModule(copied, model, graph, schema, arguments)
+            bare = StepModule(copied, model, graph, schema, arguments, tables=tables)
             output = _run(copy.deepcopy(bare), samples[0], schema)
             sample = dict(zip(schema.names, samples[0].tensors, strict=True))
             resolved = resolve_loss(None, graph, schema, output, sample)
             loss, sentence = resolved.function, resolved.sentence
         elif loss is not None:
             sentence = resolve_loss(loss, graph, schema, None, {}).sentence
-        step = StepModule(copied, model, graph, schema, arguments, loss, metrics)
+        step = StepModule(copied, model, graph, schema, arguments, loss, metrics, tables)
         if dtype is not None:
             step.to(dtype)
         result = _run(copy.deepcopy(step), samples[0], schema)
@@ -287,7 +292,7 @@ def _node_table(step: StepModule, schema: GraphSchema) -> str:
         for key, tensor in sized:
             for axis, rows in schema.rows.items():
                 counted = is_node_axis(axis) or is_edge_axis(axis)
-                if counted and rows >= _TABLE_ROWS and rows in tensor.shape:
+                if counted and rows >= LEAST_ROWS and rows in tensor.shape:
                     name = f"{path}.{key}".lstrip(".")
                     where = label(type_of_axis(axis), "x")
                     return (

@@ -30,6 +30,7 @@ from autoplan.trace.calls import (
     OPAQUE,
     PROPERTIES,
     READS,
+    REVERSIBLE,
     SIZES,
     content_read_in_c,
     number_of_classes,
@@ -69,6 +70,8 @@ class Recorder(Tape):
         """A custom autograd.Function: one opaque step, so that its backward is kept."""
         if self.muted or self.lenient:
             return FUNCTION_APPLY(cls, *args, **kwargs)
+        if (cls.__module__, cls.__name__) == REVERSIBLE:
+            return _forward_of_reversible(*args)
         if cls.__name__.startswith(OWN_BACKWARDS):
             self.asked_grad = torch.is_grad_enabled()
             try:
@@ -248,6 +251,14 @@ class Recorder(Tape):
         if new_leaf:  # torch.zeros(..., requires_grad=True)
             self._marked_leaves.add(name)
             self.operation(Tensor.requires_grad_, (tensor,), {}, opaque=True)
+
+
+def _forward_of_reversible(
+    forward: Callable[..., Any], _inverse: Any, _passes: int, inputs: int, *given: Any
+) -> tuple[Any, ...]:
+    """What PyG's `InvertibleFunction` computes: it differs from its forward function in the memory it keeps."""
+    outputs = forward(*given[:inputs])
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 @functools.cache

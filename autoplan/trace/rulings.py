@@ -57,6 +57,7 @@ def call_of(
         tensors.identities,
         tensors.owned_where,
         {tensors.current[value]: _repeated(value, samples[0]) for value in read},
+        tensors.metas,
     )
 
 
@@ -89,6 +90,8 @@ def _with_depths(call: Call, ruling: Ruling) -> Ruling:
 def checked_outputs(call: Call, ruling: Ruling) -> tuple[tuple[Output, ...], bool]:
     """What a call returns: what the rule says where the samples agree, else by the sizes they saw.
 
+    Rows that content chooses are an axis even where it chose equally many in every sample.
+
     Returns:
         The outputs, and whether the samples agree with the rule in all of them.
     """
@@ -108,6 +111,10 @@ def checked_outputs(call: Call, ruling: Ruling) -> tuple[tuple[Output, ...], boo
         else:
             outputs.append(Output(call.matched(k)))
             agreed = False
+        dims, at = outputs[k].dims, call.chosen_dim
+        if at is not None and isinstance(dims[at], int):
+            dims = (*dims[:at], call.axes.other(seen[at]), *dims[at + 1 :])
+            outputs[k] = replace(outputs[k], dims=dims)
     return tuple(outputs), agreed
 
 

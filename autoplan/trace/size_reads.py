@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from autoplan.program.ir import Expression, GuardStep, OpStep
 from autoplan.program.torch_internals import schema, tree_leaves
 from autoplan.trace import alias
-from autoplan.trace.rules.axes import AxisTable
+from autoplan.trace.rules.axes import AxisTable, Dim
 from autoplan.trace.rules.numbers import Numbers
 from autoplan.trace.strategies import SizeRead
 from autoplan.trace.tensors import TensorTable
@@ -36,8 +36,28 @@ def size_reads(
     for number, as_value in _numbers(step):
         for value, dims in numbers.sizes(number.text).values():
             if any(axes.depends_on_data(dim) for dim in dims):
-                found[SizeRead(tensors.current[value], as_value)] = None
+                name = tensors.current[value]
+                # a shape is told by the tensor itself, unless that is positions, or a mere template
+                made = str(step.func).startswith("aten.new_")
+                told = as_value or made or tensors.metas[name].index is not None
+                counting = _counting(name, dims, tensors, axes) if told else (name,)
+                found.update((SizeRead(each, as_value), None) for each in counting)
     return tuple(found)
+
+
+def _counting(
+    name: str, dims: Iterable[Dim], tensors: TensorTable, axes: AxisTable
+) -> tuple[str, ...]:
+    """The tensors that a size is counted from.
+
+    Rows of a ``select`` axis cannot be brought from one state to another, but the mask that chose them can where it lies along
+    an axis of the graph.
+    """
+    masks = dict.fromkeys(mask for dim in dims for mask in axes.masks_of(dim))
+    known = [tensors.metas[mask] for mask in masks]
+    along = [dim for mask in known for dim in mask.dims]
+    base = all(isinstance(dim, str) and axes.axes[dim].kind == "base" for dim in along)
+    return tuple(masks) if base and masks else (name,)
 
 
 def guard_reads(
@@ -68,7 +88,7 @@ def guard_reads(
     decided = False
     for value, dims in numbers.sizes(test).values():
         if value not in given and any(axes.is_untold(dim) for dim in dims):
-            found[tensors.current[value]] = None
+            found.update(dict.fromkeys(_counting(tensors.current[value], dims, tensors, axes)))
     for name in Expression(_METADATA.sub("", test)).names:
         if name.startswith("i"):
             decided = True

@@ -15,6 +15,7 @@ from autoplan.trace.captured import Slot, check_captured, described, slots
 from autoplan.trace.rebuilding import GraphTemplate
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph
+from autoplan.trace.tables import Tables, cut_tables
 
 MODEL, CAPTURED = "model", "captured"
 """Submodules of a `StepModule`: the copy of the user's model, and copies of what loss and metrics capture."""
@@ -85,6 +86,7 @@ class StepModule(nn.Module):
         arguments: what forward is given.
         loss: ``loss(out, graph)``, or None.
         metrics: by name, functions like the loss.
+        tables: the model's tensors with an entry for each node, which are cut to the graph's.
 
     Attributes:
         running: the loss or metric that is being called, or that failed.
@@ -102,6 +104,7 @@ class StepModule(nn.Module):
         arguments: Arguments,
         loss: Callable[..., Any] | None = None,
         metrics: Mapping[str, Callable[..., Any]] | None = None,
+        tables: Tables | None = None,
     ) -> None:
         super().__init__()
         self.add_module(MODEL, model)
@@ -109,6 +112,8 @@ class StepModule(nn.Module):
         self._arguments = arguments
         self._template = Borrowed(GraphTemplate.of(graph, schema))
         self.running: UserFunction | None = None
+        self._names = schema.names
+        self._tables = dict(tables or {})
         own = _paths_by_identity(user_model)
         self._loss = None if loss is None else self._take(loss, "loss", "the loss", schema, own)
         self._metrics = {
@@ -134,7 +139,10 @@ class StepModule(nn.Module):
     def forward(self, *tensors: Tensor) -> Any:
         """Run the step on a graph, given as its tensors in schema order."""
         graph = self.graph(tensors)
-        out = self._arguments.call(self.get_submodule(MODEL), graph)
+        model = self.get_submodule(MODEL)
+        given = dict(zip(self._names, tensors, strict=True))
+        with cut_tables(model, self._tables, given):
+            out = self._arguments.call(model, graph)
         results = [out]
         if self._loss is not None:
             results.insert(0, self._run(self._loss, out, graph))

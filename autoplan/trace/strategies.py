@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from autoplan.opgraph import OpStrategy, State, TensorMeta
+from autoplan.opgraph import IndexInto, OpStrategy, State, TensorMeta
 from autoplan.states import transitions
 from autoplan.trace.rules.axes import AxisTable
 from autoplan.trace.rules.call import Output
@@ -44,7 +44,7 @@ def loadable_states(meta: TensorMeta, axes: AxisTable) -> tuple[State, ...]:
     cut = axes.sharded(meta.dims)
     if cut is None:
         return ("R",)
-    if axes.has_halo(cut.axis) and meta.index is None:
+    if axes.has_halo(cut.axis) and _mean_the_same(meta.index, axes):
         return ("R", "O", "H")
     return ("R", "O")
 
@@ -175,4 +175,9 @@ def _exists(output: Output, state: State, axes: AxisTable) -> bool:
     cut = axes.sharded(output.dims)
     if cut is None:
         return False
-    return state == "O" or (axes.has_halo(cut.axis) and output.index is None)
+    return state == "O" or (axes.has_halo(cut.axis) and _mean_the_same(output.index, axes))
+
+
+def _mean_the_same(index: IndexInto | None, axes: AxisTable) -> bool:
+    """Whether halo rows may hold these positions: numbers of graphs are the same for all who read a node."""
+    return index is None or all(axes.counts_graphs(axis) for axis in index.axes)

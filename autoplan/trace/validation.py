@@ -47,6 +47,8 @@ def _one_pass(
 ) -> tuple[list[Tensor], list[Tensor | None], list[Tensor]]:
     result = tree_leaves(function(*inputs))
     outputs = [torch.as_tensor(o) for o in result if isinstance(o, (Tensor, float, int))]
+    # a reversible layer frees what it returned in its backward
+    kept = [output.detach().clone() for output in outputs]
     generator_state = torch.get_rng_state()
     wanted = [
         leaf
@@ -68,7 +70,7 @@ def _one_pass(
                 "a parameter's gradient is sparse, and workers exchange dense ones: use sparse=False"
             )
     buffers = [buffer.detach().clone() for buffer in module.buffers()]
-    return [o.detach() for o in outputs], gradients, [*buffers, generator_state]
+    return kept, gradients, [*buffers, generator_state]
 
 
 def _largest_difference(expected: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> float:

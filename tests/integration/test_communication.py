@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch import nn
+from torch_geometric import nn as gnn
 from torch_geometric.nn.models import GAT, GCN
 
 import autoplan
@@ -9,11 +11,24 @@ import autoplan
 from .graphs import awkward_graph
 
 
+def both_ways(inside: int, hidden: int, _layers: int, outside: int, dropout: float) -> nn.Module:
+    """Messages along edges and against them: sums at source ends travel to the owners."""
+    return gnn.Sequential(
+        "x, edge_index",
+        [
+            (gnn.DirGNNConv(gnn.SAGEConv(inside, hidden)), "x, edge_index -> x"),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            (gnn.DirGNNConv(gnn.SAGEConv(hidden, outside)), "x, edge_index -> x"),
+        ],
+    )
+
+
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("model_class", [GCN, GAT])
-def test_payload_equals_the_prediction(model_class, workers: int) -> None:
+@pytest.mark.parametrize("make", [GCN, GAT, both_ways])
+def test_payload_equals_the_prediction(make, workers: int) -> None:
     torch.manual_seed(0)
-    model, graph = model_class(8, 12, 2, 4, dropout=0.5), awkward_graph()
+    model, graph = make(8, 12, 2, 4, dropout=0.5), awkward_graph()
     plan = autoplan.optimize(model, graph, f"{workers}xcpu", strategy="data")
 
     result = plan.train(model, graph, epochs=4, lr=0.01, progress=False)

@@ -71,6 +71,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "softmax_aggregation": lambda: Layer(gnn.GENConv(WIDTH, WIDTH, learn_t=True)),
     "deviations": lambda: Layer(gnn.SAGEConv(WIDTH, WIDTH, aggr=["std", "min"])),
     "stacks": lambda: Layer(gnn.ARMAConv(WIDTH, WIDTH, num_stacks=2, dropout=0.3)),
+    "to_the_source": lambda: Layer(gnn.GCNConv(WIDTH, WIDTH, flow="target_to_source")),
+    "both_ways": lambda: Layer(gnn.DirGNNConv(gnn.SAGEConv(WIDTH, WIDTH))),
     "matrices_of_edges": lambda: WithAttributes(
         gnn.NNConv(WIDTH, WIDTH, nn.Linear(EDGE_FEATURES, WIDTH * WIDTH))
     ),
@@ -78,7 +80,6 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 """Each of these has all its matrix products, gathers and scatters on parts of the rows."""
 
 PARTLY: dict[str, Callable[[], nn.Module]] = {
-    "to_the_source": lambda: Layer(gnn.GCNConv(WIDTH, WIDTH, flow="target_to_source")),
     "all_pairs": lambda: Layer(gnn.GPSConv(WIDTH, gnn.GINConv(nn.Linear(WIDTH, WIDTH)), heads=2)),
 }
 """What these do has no place in a partition by destination, or not all of it."""

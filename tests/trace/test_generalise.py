@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from autoplan.program.ir import Expression, GuardStep, OpStep, Program, SizeStep
 from tests.trace.trapping import program_of, refusal_of
@@ -62,14 +65,25 @@ def test_a_size_that_never_varied_is_held() -> None:
     assert guards(program)[f"s{program.inputs[0][1:]}_1"] == 8
 
 
-def test_rows_chosen_by_content_are_held_where_their_number_never_varied() -> None:
-    _, program = program_of(lambda model, x, edge_index: x[(x[:, 0] < -100)].sum() + x.sum())
+def picked_rows(use: Callable[[Tensor], Tensor]) -> tuple[str, Program]:
+    """A program that picks no row in any sample, and the name of what it picked."""
+    _, program = program_of(lambda model, x, edge_index: use(x[(x[:, 0] < -100)]) + x.sum())
     (picked,) = [
         step.outs[0]
         for step in program.steps
         if isinstance(step, OpStep) and str(step.func) == "aten.index.Tensor"
     ]
+    return picked, program
+
+
+def test_rows_chosen_by_content_are_held_where_an_op_may_be_told_their_number() -> None:
+    picked, program = picked_rows(lambda rows: torch.ones(1).expand_as(rows[:, 0]).sum())
     assert guards(program)[f"{picked}.size(0)"] == 0
+
+
+def test_rows_chosen_by_content_are_free_where_no_number_follows_from_them() -> None:
+    picked, program = picked_rows(lambda rows: (rows * 2).sum())
+    assert f"{picked}.size(0)" not in guards(program)
 
 
 def test_sizes_and_reads_that_nothing_uses_are_dropped() -> None:

@@ -6,6 +6,7 @@ from torch import nn
 from torch_geometric.nn import GCN
 
 from autoplan.errors import TraceError
+from autoplan.program.binding import bind
 from autoplan.trace.prepare import prepare_step
 from autoplan.trace.step import trace_step
 from tests.trace.graphs import CLASSES, FEATURES, node_graph
@@ -34,22 +35,36 @@ def test_wrong_width_names_the_layer():
         trace_step(GCN(7, 16, 2, CLASSES), node_graph())
 
 
-@pytest.mark.parametrize("kind", ["parameter", "buffer", "attribute"])
-def test_table_with_a_row_per_node(kind):
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            table = torch.randn(300, FEATURES)
-            if kind == "buffer":
-                self.register_buffer("table", table)
-            else:
-                self.table = nn.Parameter(table) if kind == "parameter" else table
+class WithTable(nn.Module):
+    """Adds a table with a row for each of the graph's 300 nodes."""
 
-        def forward(self, x, edge_index):
-            return x + self.table
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        table = torch.randn(300, FEATURES)
+        if kind == "buffer":
+            self.register_buffer("table", table)
+        else:
+            self.table = nn.Parameter(table) if kind == "parameter" else table
 
+    def forward(self, x, edge_index):
+        return x + self.table
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
+def test_table_with_a_row_per_node_is_cut_to_samples(kind):
+    model, graph = WithTable(kind), node_graph()
+    kept = model.table
+    step = trace_step(model, graph, lambda out, g: out.square().mean())
+    assert step.program is not None, step.reason
+    assert model.table is kept
+    run = bind(step.program, step.module)
+    _, out = run(*step.schema.tensors(graph))
+    assert torch.equal(out, model(graph.x, graph.edge_index))
+
+
+def test_table_that_is_no_parameter_is_named():
     with pytest.raises(TraceError, match=r"'table' has an entry per node.*torch.arange"):
-        trace_step(Net(), node_graph())
+        trace_step(WithTable("attribute"), node_graph())
 
 
 def test_errors_in_the_loss_are_the_losss():

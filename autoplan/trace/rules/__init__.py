@@ -20,6 +20,7 @@ from autoplan.trace.rules import (
     reductions,
     scatter,
     softmax,
+    sparse,
     spmm,
     views,
 )
@@ -40,6 +41,7 @@ FAMILIES = (
     reductions,
     scatter,
     softmax,
+    sparse,
     spmm,
     views,
 )

@@ -44,10 +44,12 @@ class AxisTable:
     Attributes:
         axes: what goes into the OpGraph.
         rows: rows of each axis, per sample.
+        masks: identity of a boolean tensor (`trace.rules.call.Output`) -> the first tensor of that identity that selects.
     """
 
     axes: dict[str, Axis] = field(default_factory=dict)
     rows: dict[str, Sizes] = field(default_factory=dict)
+    masks: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, base_rows: Sequence[Mapping[str, int]]) -> AxisTable:
@@ -147,7 +149,11 @@ class AxisTable:
         for name, axis in self.axes.items():
             if axis.kind == "base" and self.rows[name] == sizes:
                 return name
-        return sizes[0] if len(set(sizes)) == 1 else self.other(sizes)
+        if len(set(sizes)) > 1:
+            return self.other(sizes)
+        # nothing has a fixed size of 0: there was no row of this kind in any sample
+        empty = (name for name, axis in self.axes.items() if axis.kind == "other" and not sizes[0])
+        return next((name for name in empty if self.rows[name] == sizes), sizes[0])
 
     def agrees(self, dim: Dim, sizes: Sizes) -> bool:
         """Whether the samples saw this dimension with these sizes."""
@@ -197,6 +203,14 @@ class AxisTable:
             return False
         axis = self.axes[dim]
         return axis.kind in ("select", "other") or any(self.is_untold(part) for part in axis.parts)
+
+    def masks_of(self, dim: Dim) -> tuple[str, ...]:
+        """The tensors that tell which rows a dimension has: masks of the ``select`` axes that it is made of."""
+        if not isinstance(dim, str) or self.axes[dim].kind not in ("select", "concat", "blocks"):
+            return ()
+        axis = self.axes[dim]
+        own = (dim.removeprefix("select(").removesuffix(")"),) if axis.kind == "select" else ()
+        return (*own, *(mask for part in axis.parts for mask in self.masks_of(part)))
 
     def is_whole(self, index: IndexInto) -> bool:
         """Whether every position is an owned row in state O."""

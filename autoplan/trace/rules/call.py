@@ -72,6 +72,7 @@ class Call:
         axes, numbers: the program's.
         identities: by tensor name, see `Output`; owned_where: likewise.
         repeated: by tensor name, the dimensions along which an expanded tensor repeats what it holds.
+        known: every tensor of the program so far.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Call:
     identities: Mapping[str, str]
     owned_where: Mapping[str, Mapping[bool, frozenset[str]]]
     repeated: Mapping[str, frozenset[int]]
+    known: Mapping[str, TensorMeta] = field(default_factory=dict)
 
     def tensor(self, argument: str) -> TensorMeta:
         """The tensor given for an argument."""
@@ -115,6 +117,28 @@ class Call:
     def identity(self, tensor: TensorMeta) -> str:
         """What is equal for tensors that hold the same values."""
         return self.identities.get(tensor.name, tensor.name)
+
+    @property
+    def chosen_dim(self) -> int | None:
+        """The dimension of its result whose size is decided by what its tensors hold; None: shapes decide all."""
+        if self.base in ("nonzero", "masked_select"):
+            return 0
+        indices = self.arguments.get("indices") or () if self.base == "index" else ()
+        masks = (
+            position
+            for position, index in enumerate(indices)
+            if isinstance(index, TensorMeta) and index.dtype in ("bool", "uint8")
+        )
+        return next(masks, None)
+
+    def is_given(self, tensor: TensorMeta) -> bool:
+        """Whether it holds what one of the graph's own tensors does."""
+        first = self.known.get(self.identity(tensor), tensor)
+        return first.origin == "input"
+
+    def first_of(self, tensor: TensorMeta) -> str:
+        """The name of the first tensor that holds the same values: equal masks select the same rows."""
+        return self.axes.masks.setdefault(self.identity(tensor), tensor.name)
 
     def held(self, tensor: TensorMeta) -> Polynomial:
         """Bytes that an input holds: an expanded tensor holds less than its size."""

@@ -14,21 +14,21 @@ from autoplan.trace.rules.shifts import joined_axis
 
 
 @rule("concat", "cat", "concatenate")
-def joined(call: Call) -> Ruling | None:
+def joined(call: Call) -> Ruling:
     """``cat`` along a fixed dimension or along rows."""
     parts = [part for part in call.tensors("tensors") if part.dims != (0,)]
     if not parts or any(len(part.dims) != len(parts[0].dims) for part in parts):
-        return None
+        return _whole(call)
     dim = normal(call.get("dim", 0), len(parts[0].dims))
     rest = {part.dims[:dim] + part.dims[dim + 1 :] for part in parts}
     if len(rest) > 1:
-        return None
+        return _whole(call)
     along = [part.dims[dim] for part in parts]
     if all(isinstance(d, int) for d in along):
         new: str | int = sum(d for d in along if isinstance(d, int))
         return _stacked(call, parts, _with(parts[0].dims, dim, new), dim)
     if any(isinstance(d, int) for d in along):
-        return None
+        return _whole(call)
     dims = _with(parts[0].dims, dim, call.axes.concat([str(d) for d in along]))
     forward, backward = work.moved(call, dims)
     cut = call.axes.cut(dims)
@@ -43,23 +43,23 @@ def joined(call: Call) -> Ruling | None:
 
 
 @rule("concat", "stack")
-def stacked(call: Call) -> Ruling | None:
+def stacked(call: Call) -> Ruling:
     """A new dimension of as many entries as there are tensors."""
     parts = call.tensors("tensors")
     if any(part.dims != parts[0].dims for part in parts):
-        return None
+        return _whole(call)
     dim = normal(call.get("dim", 0), len(parts[0].dims) + 1)
     dims = (*parts[0].dims[:dim], len(parts), *parts[0].dims[dim:])
     return _stacked(call, parts, dims, dim)
 
 
 @rule("concat", "split", "split_with_sizes", "chunk", "unbind", "tensor_split", "unsafe_split")
-def split(call: Call) -> Ruling | None:
+def split(call: Call) -> Ruling:
     """Pieces along a fixed dimension; of ``edge_index`` they are its ends."""
     source = call.inputs[0]
     dim = normal(call.get("dim", 0), len(source.dims))
     if dim in call.axes.cut(source.dims):
-        return None
+        return _pieces_of_rows(call)
     dims: list[Dims] = []
     for k in range(len(call.shapes)):
         if call.base == "unbind":
@@ -67,7 +67,7 @@ def split(call: Call) -> Ruling | None:
         else:
             dims.append(_with(source.dims, dim, call.axes.match(call.seen(k)[dim])))
     if any(not isinstance(piece[dim], int) for piece in dims if call.base != "unbind"):
-        return None
+        return _pieces_of_rows(call)
     outputs = []
     at = 0
     for piece in dims:
@@ -81,6 +81,36 @@ def split(call: Call) -> Ruling | None:
         at += width
     strategies = (*by_rows(call, dims[0]), *linear(call, [source]))
     return Ruling(tuple(outputs), work.NOTHING, work.NOTHING, strategies, reads_positions=True)
+
+
+@rule("concat", "constant_pad_nd", "pad")
+def padded(call: Call) -> Ruling:
+    """A constant before and behind the entries of some dimensions; ``pad`` names the last dimension first."""
+    source = call.tensor("self")
+    given = call.arguments["pad"]
+    padded = {len(source.dims) - 1 - k // 2 for k, width in enumerate(given) if width != 0}
+    seen = call.seen(0)
+    dims = tuple(
+        call.axes.match(seen[position]) if position in padded else dim
+        for position, dim in enumerate(source.dims)
+    )
+    forward, backward = work.moved(call, dims)
+    whole = padded & {*call.axes.cut(source.dims), *call.axes.cut(dims)}
+    zeros = call.get("value") in (None, 0)
+    strategies = (*by_rows(call, dims), *(linear(call, [source]) if zeros else ()))
+    return Ruling((Output(dims),), forward, backward, () if whole else strategies)
+
+
+def _whole(call: Call) -> Ruling:
+    """Joined along rows that are none of the graph's, or of several kinds."""
+    dims = call.matched()
+    return Ruling((Output(dims),), *work.moved(call, dims))
+
+
+def _pieces_of_rows(call: Call) -> Ruling:
+    """Views of some of the rows: which rank has them is not known."""
+    outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
+    return Ruling(outputs, work.NOTHING, work.NOTHING)
 
 
 def _stacked(call: Call, parts: Sequence[TensorMeta], dims: Dims, dim: int) -> Ruling:

@@ -141,21 +141,23 @@ def _moved(call: Call) -> Ruling | None:
     return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
 
 
-def _ruling(call: Call, flops: float) -> Ruling | None:
+def _ruling(call: Call, flops: float) -> Ruling:
     # an in-place op keeps the shape of what it writes, which may not be fewer dimensions than the result
     dims = broadcast(call, call.inputs)
     if dims is None or len(dims) != len(call.seen(0)):
-        return None
+        # rows that are equally many meet, but nothing says that they are the same: whole
+        dims = call.matched()
+        return Ruling((Output(dims),), *work.elementwise(call, dims, flops))
     forward, backward = work.elementwise(call, dims, flops)
     strategies = (*by_rows(call, dims), *_partial(call), *_shared(call))
     return Ruling((Output(dims),), forward, backward, strategies)
 
 
 @rule("elementwise", *CHEAP)
-def cheap(call: Call) -> Ruling | None:
+def cheap(call: Call) -> Ruling:
     """About one operation an element."""
     ruling = _moved(call) or _ruling(call, 1.0)
-    if ruling is None or call.base not in ("bitwise_not", "logical_not"):
+    if call.base not in ("bitwise_not", "logical_not"):
         return ruling
     known = call.owned_where.get(call.inputs[0].name, {})
     inverse = {not outcome: identities for outcome, identities in known.items()}
@@ -169,7 +171,7 @@ def cheap(call: Call) -> Ruling | None:
 
 
 @rule("elementwise", *COSTLY)
-def costly(call: Call) -> Ruling | None:
+def costly(call: Call) -> Ruling:
     """Transcendental and the like."""
     return _ruling(call, _COSTLY_FLOPS)
 

@@ -19,7 +19,7 @@ def filled(call: Call) -> Ruling:
     if len(dims) < len(wanted):
         return Ruling((Output(call.matched()),), forward, backward)
     zero = call.base in ("zeros", "new_zeros")
-    strategies = (*_made(call, dims), *(_zero_sum(call, dims) if zero else ()))
+    strategies = (*_whole(call), *_made(call, dims), *(_zero_sum(call, dims) if zero else ()))
     return Ruling((Output(dims),), forward, backward, strategies, reads_positions=True)
 
 
@@ -88,6 +88,14 @@ def _made(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:
         for state in ROW_STATES
         if state == "O" or call.axes.has_halo(cut.axis)
     )
+
+
+def _whole(call: Call) -> tuple[OpStrategy, ...]:
+    """A whole result beside a template of a derived axis, whose rows nothing could gather."""
+    states = _templates(call)
+    along = (call.axes.sharded(t.dims) for t in call.inputs if t.name in states)
+    derived = any(cut is not None and call.axes.axes[cut.axis].kind != "base" for cut in along)
+    return (call.strategy("whole", states, "R", rows="R"),) if derived else ()
 
 
 def _zero_sum(call: Call, dims: Dims) -> tuple[OpStrategy, ...]:

@@ -22,13 +22,13 @@ def index_select(call: Call) -> Ruling:
 
 
 @rule("gather", "embedding")
-def embedding(call: Call) -> Ruling | None:
+def embedding(call: Call) -> Ruling:
     """Rows of ``weight``."""
     return _indexed(call, call.tensor("weight"), 0, call.tensor("indices"))
 
 
 @rule("gather", "index")
-def index(call: Call) -> Ruling | None:
+def index(call: Call) -> Ruling:
     """Indexing by one tensor, of positions or of booleans, or by several that name one entry each (``out[rows, y]``)."""
     source = call.tensor("self")
     given = [(d, t) for d, t in enumerate(call.arguments["indices"]) if isinstance(t, TensorMeta)]
@@ -41,7 +41,7 @@ def index(call: Call) -> Ruling | None:
 
 
 @rule("gather", "gather", "take_along_dim")
-def gather(call: Call) -> Ruling | None:
+def gather(call: Call) -> Ruling:
     """One entry of ``self`` along ``dim`` for each entry of ``index``."""
     source, chosen = call.tensor("self"), call.tensor("index")
     dim = normal(call.arguments["dim"], len(source.dims))
@@ -63,14 +63,14 @@ def gather(call: Call) -> Ruling | None:
 
 
 @rule("gather", "nonzero")
-def nonzero(call: Call) -> Ruling | None:
+def nonzero(call: Call) -> Ruling:
     """The positions along an axis where a tensor along it holds."""
     source = call.inputs[0]
     cut = call.sharded(source)
     forward, backward = work.moved(call, call.matched())
     if len(source.dims) != 1 or cut is None or source.dtype != "bool":
         return Ruling((Output(call.matched()),), forward, backward)
-    axis = call.axes.select(source.name, cut.axis, call.seen(0)[0])
+    axis = call.axes.select(call.first_of(source), cut.axis, call.seen(0)[0])
     output = Output((axis, 1), IndexInto((cut.axis,), ("self",)))
     strategy = call.strategy("O", {source.name: "O"}, "O")
     return Ruling((output,), forward, backward, (strategy,), reads_positions=True)
@@ -88,7 +88,13 @@ def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ru
     strategies: tuple[OpStrategy, ...]
     if dim in cut:
         need = state_of(call, source.dims[dim], chosen.index)
-        if need is None or len(cut) > 1 or call.sharded(chosen) is None:
+        if len(cut) > 1 or call.sharded(chosen) is None:
+            return plain
+        if chosen.index is None and source.index is None:
+            # numbers that nothing is known of (a permutation) are those of the whole
+            every = call.strategy("any", {source.name: "R", chosen.name: "O"}, "O", rows="O")
+            return Ruling((output,), forward, backward, (every,))
+        if need is None:
             return plain
         strategies = (call.strategy("O", {source.name: need, chosen.name: "O"}, "O"),)
         if call.axes.counts_graphs(source.dims[dim]):
@@ -102,15 +108,14 @@ def _indexed(call: Call, source: TensorMeta, dim: int, chosen: TensorMeta) -> Ru
     return Ruling((output,), forward, backward, strategies, reads_positions=True)
 
 
-def _jointly(
-    call: Call, source: TensorMeta, given: Sequence[tuple[int, TensorMeta]]
-) -> Ruling | None:
+def _jointly(call: Call, source: TensorMeta, given: Sequence[tuple[int, TensorMeta]]) -> Ruling:
     """``out[rows, y]``: positions along the cut axis, and beside them an entry of fixed dimensions for each."""
     first, last = given[0][0], given[-1][0]
     shapes = {chosen.dims for _, chosen in given}
     boolean = any(chosen.dtype in ("bool", "uint8") for _, chosen in given)
     if last - first != len(given) - 1 or len(shapes) > 1 or boolean:
-        return None
+        dims = call.matched()
+        return Ruling((Output(dims),), *work.gather(call, source, given[0][1], dims, 0))
     (shape,) = shapes
     dims = (*source.dims[:first], *shape, *source.dims[last + 1 :])
     forward, backward = work.gather(call, source, given[0][1], dims, first, shape)
@@ -146,7 +151,7 @@ def _masked(call: Call, source: TensorMeta, dim: int, mask: TensorMeta) -> Rulin
         dims = call.matched()
         forward, backward = work.gather(call, source, mask, dims, 0)
         return Ruling((Output(dims),), forward, backward)
-    axis: Dim = call.axes.select(mask.name, mask.dims[0], seen[dim])
+    axis: Dim = call.axes.select(call.first_of(mask), mask.dims[0], seen[dim])
     dims = (*source.dims[:dim], axis, *source.dims[dim + 1 :])
     forward, backward = work.gather(call, source, mask, dims, dim)
     cut = call.axes.cut(source.dims)

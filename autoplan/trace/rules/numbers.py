@@ -23,6 +23,8 @@ class Numbers:
         dims_of: the dimensions of a value of the program, by its name.
         axes: axes by name (live: axes found later are seen).
         last: numbers read from tensors that are the highest position along an axis (live): ``i4`` -> the axis.
+        counted: numbers read from tensors that are the rows of an axis (live). Where a shape is asked for they are plain
+            numbers: only guards are told.
     """
 
     def __init__(
@@ -30,10 +32,12 @@ class Numbers:
         dims_of: Callable[[str], Dims],
         axes: Mapping[str, Axis],
         last: Mapping[str, str] | None = None,
+        counted: Mapping[str, str] | None = None,
     ) -> None:
         self._dims_of = dims_of
         self._axes = axes
         self._last = {} if last is None else last
+        self._counted = {} if counted is None else counted
 
     def sizes(self, text: str) -> dict[str, tuple[str, tuple[Dim, ...]]]:
         """The sizes in an expression: text -> (value, the dimensions that are counted)."""
@@ -46,8 +50,8 @@ class Numbers:
             found[match[0]] = (value, (dims[int(position)],) if position else dims)
         return found
 
-    def polynomial(self, number: Any) -> Polynomial | None:
-        """The number as a polynomial in axis rows; None when it is something else."""
+    def polynomial(self, number: Any, *, guard: bool = False) -> Polynomial | None:
+        """The number as a polynomial in axis rows; None when it is something else. ``guard``: for a test, see ``counted``."""
         if isinstance(number, bool):
             return None
         if isinstance(number, int | float):
@@ -64,6 +68,9 @@ class Numbers:
             text = re.sub(rf"{re.escape(name)}(?!\d)", f"size{index}", text)
         for name, axis in self._last.items():
             known[name] = Polynomial.of(1, axis) + -1.0
+        for name, axis in self._counted.items() if guard else ():
+            if axis in self._axes:
+                known[name] = Polynomial.of(1, axis)
         try:
             tree = ast.parse(text, mode="eval")
         except SyntaxError:
@@ -139,7 +146,8 @@ class Numbers:
         return _compare(tree.ops[0], difference, self._axes) is expected
 
     def _minus(self, left: str, right: str) -> Polynomial | None:
-        a, b = self.polynomial(Expression(left)), self.polynomial(Expression(right))
+        a = self.polynomial(Expression(left), guard=True)
+        b = self.polynomial(Expression(right), guard=True)
         return None if a is None or b is None else a + b * -1
 
 

@@ -10,7 +10,7 @@ from autoplan.trace.rules import work
 from autoplan.trace.rules.call import Call, Output, Ruling
 from autoplan.trace.rules.registry import rule
 
-_LAST = "last of "
+_LAST, _NUMBER = "last of ", "number of "
 
 
 def last_position(axis: str) -> str:
@@ -22,6 +22,17 @@ def counted_axis(identity: str | None) -> str | None:
     """The axis whose highest position a tensor of this identity holds."""
     known = identity is not None and identity.startswith(_LAST)
     return identity.removeprefix(_LAST) if known and identity is not None else None
+
+
+def number_of(axis: str) -> str:
+    """The identity of a tensor that holds the number of rows of an axis."""
+    return _NUMBER + axis
+
+
+def numbered_axis(identity: str | None) -> str | None:
+    """The axis whose rows a tensor of this identity counts."""
+    known = identity is not None and identity.startswith(_NUMBER)
+    return identity.removeprefix(_NUMBER) if known and identity is not None else None
 
 
 @rule("read", "_local_scalar_dense", "equal", "is_nonzero")

@@ -8,7 +8,7 @@ from autoplan.trace.rules.axes import Dim, Dims
 from autoplan.trace.rules.call import Call, Output, Ruling, normal
 from autoplan.trace.rules.losses import counting
 from autoplan.trace.rules.placement import by_rows, linear
-from autoplan.trace.rules.reads import last_position
+from autoplan.trace.rules.reads import last_position, number_of
 from autoplan.trace.rules.registry import rule
 
 _NAMES = [
@@ -51,7 +51,10 @@ def reduced(call: Call) -> Ruling | None:
     if over is None:
         return None
     dims = _left(call, source.dims, over)
-    outputs = tuple(Output(dims) for _ in call.shapes)
+    # a mask's sum is the number of rows that it selects
+    mask = call.name == "aten.sum.default" and source.dtype == "bool" and len(source.dims) == 1
+    identity = number_of(f"select({call.first_of(source)})") if mask else ""
+    outputs = tuple(Output(dims, identity=identity) for _ in call.shapes)
     forward, backward = work.reduction(call, dims)
     mixed = set(over) & set(call.axes.cut(source.dims))
     strategies = _over_rows(call) if mixed else by_rows(call, dims)
@@ -65,7 +68,7 @@ def _is_highest_number(call: Call) -> bool:
     source = call.inputs[0]
     axis = None if source.index is None else source.index.axis
     numbers = axis is not None and call.axes.counts_graphs(axis)
-    return call.name == "aten.max.default" and source.origin == "input" and numbers
+    return call.name == "aten.max.default" and call.is_given(source) and numbers
 
 
 def _highest_number(call: Call) -> Ruling:

@@ -1,13 +1,15 @@
 """Writing rows by position: local where every position is an owned row (edges live with their destination).
 
+Sums at source ends are local up to the halo rows, whose sums go to their owners.
+
 Within a rank rows keep their global order, so what depends on the order of writes (the last one wins) comes out the same.
 """
 
 from __future__ import annotations
 
-from autoplan.opgraph import OpStrategy, State, TensorMeta
+from autoplan.opgraph import Collective, OpStrategy, State, TensorMeta
 from autoplan.trace.rules import work
-from autoplan.trace.rules.call import Call, Output, Ruling, normal
+from autoplan.trace.rules.call import Call, Output, Ruling, normal, product
 from autoplan.trace.rules.placement import by_rows
 from autoplan.trace.rules.registry import rule
 from autoplan.trace.rules.shifts import points_into
@@ -38,13 +40,17 @@ def index_added(call: Call) -> Ruling:
 
 
 @rule("scatter", "index_put", "_index_put_impl", "_unsafe_index_put")
-def index_put(call: Call) -> Ruling | None:
+def index_put(call: Call) -> Ruling:
     """``self[index] = values`` or ``+=``, with one index along the first dimension; a mask writes row by row."""
     target, values = call.tensor("self"), call.tensor("values")
     given = [(d, t) for d, t in enumerate(call.arguments["indices"]) if isinstance(t, TensorMeta)]
-    if len(given) != 1 or len(given[0][1].dims) != 1:
-        return None
-    ((dim, index),) = given
+    dim, index = given[0]
+    if len(given) == 1 and index.dtype == "bool" and len(index.dims) == len(target.dims) > 1:
+        # one value where the mask holds
+        rows = by_rows(call, target.dims) if not values.dims else ()
+        return Ruling((Output(target.dims),), *work.elementwise(call, target.dims), rows)
+    if len(given) != 1 or len(index.dims) != 1:
+        return Ruling((Output(target.dims),), *work.elementwise(call, target.dims))
     dims = (*target.dims[:dim], *index.dims, *target.dims[dim + 1 :])
     if index.dtype == "bool":
         forward, backward = work.elementwise(call, target.dims)
@@ -73,7 +79,7 @@ def _written(
     at = index.index
     axis = str(target.dims[dim])
     local = at is not None and len(at.ends) == 1 and points_into(call.axes, at, axis)
-    if not (local and at is not None and call.axes.is_whole(at)):
+    if not local or at is None or "any" in at.ends:
         return Ruling((output,), forward, backward)
     others = [tensor for tensor in (index, source) if tensor is not None and tensor.dims]
     cuts = {call.sharded(tensor) for tensor in others}
@@ -84,9 +90,38 @@ def _written(
         return Ruling((output,), forward, backward, reads_positions=True)
     states: dict[str, State] = {tensor.name: "O" for tensor in (target, *others)}
     strategies: tuple[OpStrategy, ...] = (call.strategy("O", states, "O"),)
+    if not call.axes.is_whole(at):
+        strategies = _to_sources(call, target, dim, source, states)
     if call.axes.counts_graphs(target.dims[dim]):
         strategies += _summed(call, target, index, source, "partial")
     return Ruling((output,), forward, backward, strategies, reads_positions=True)
+
+
+def _to_sources(
+    call: Call, target: TensorMeta, dim: int, source: TensorMeta | None, states: dict[str, State]
+) -> tuple[OpStrategy, ...]:
+    """Rows added at source ends: what falls on halo rows goes to their owners. A closed partition has no such rows."""
+    width = product((*target.dims[:dim], *target.dims[dim + 1 :]))
+    fixed = all(isinstance(d, int) for p, d in enumerate(target.dims) if p != dim)
+    axis = str(target.dims[dim])
+    base = call.axes.axes[axis].kind == "base" and call.axes.has_halo(axis)
+    if source is None or not fixed or not _adds(call) or not base:
+        return ()
+    gradient = target.requires_grad or source.requires_grad
+    elements = int(width.evaluate({}))
+    sent = Collective(elements, target.dtype, 1, int(gradient), axis)
+    return (
+        call.strategy("O", states, "O", closed=True),
+        call.strategy(
+            "O to sources",
+            states,
+            "O",
+            rows="O",
+            kernel="add_to_sources",
+            collectives=(sent,),
+            closed=False,
+        ),
+    )
 
 
 def _masked(call: Call, target: TensorMeta, dim: int, mask: TensorMeta) -> tuple[OpStrategy, ...]:
@@ -96,7 +131,7 @@ def _masked(call: Call, target: TensorMeta, dim: int, mask: TensorMeta) -> tuple
         return ()
     if not values.dims:
         return by_rows(call, target.dims)
-    selected = (*target.dims[:dim], f"select({mask.name})", *target.dims[dim + 1 :])
+    selected = (*target.dims[:dim], f"select({call.first_of(mask)})", *target.dims[dim + 1 :])
     if values.dims != selected or call.axes.cut(target.dims) != (dim,):
         return ()
     return (call.strategy("O", dict.fromkeys((t.name for t in call.inputs), "O"), "O"),)

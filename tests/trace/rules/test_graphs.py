@@ -29,7 +29,9 @@ def test_batch_holds_positions_of_graphs():
     graph = described()
     batch = next(t for t in graph.tensors.values() if t.source == "batch")
     assert batch.index == IndexInto(("graph",), ("self",))
-    assert batch.states == ("R", "O")
+    assert batch.states == ("R", "O", "H"), (
+        "numbers of graphs mean the same for all who read a node"
+    )
     assert graph.axes["graph"].kind == "base"
     assert graph.axes["graph"].role == "graph"
 

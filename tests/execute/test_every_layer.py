@@ -1,0 +1,32 @@
+"""Every layer and model of PyG that runs here: traced, general, known op by op, and equal to one device on shards.
+
+Prints a table: class, general or concrete, ops, ops that no rule covers, heavy ops (matrix products, gathers, scatters, sparse
+products), those of them that every rank runs whole, and the states that the tensors may lie in.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.layers.registry import CASES
+from tests.layers.traced import subject
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shards_give_one_devices_numbers(name: str, record_property) -> None:
+    case = CASES[name]
+    found = subject(case)
+    closed = case.batch
+    whole = [] if found.reason else found.whole(closed)
+    record_property("table", found.line(name, len(whole)))
+
+    assert not found.opgraph.unknown_ops
+    assert bool(found.reason) == bool(case.follows), found.reason
+    if found.reason:
+        return
+    for parts in (2, 3):
+        assert found.difference(parts) is None
+        assert not closed or found.difference(parts, closed=True) is None
+    assert found.opgraph.single_only is None
+    # softmax over edges is made of gathers, scatters and elementwise ops
+    assert bool(whole) == bool(case.partly), [f"{op.name} at {op.where}" for op in whole]
