@@ -43,7 +43,6 @@ METADATA_OPERATORS = frozenset(
         torch.ops.aten._nnz.default,
         torch.ops.aten.sparse_dim.default,
         torch.ops.aten.dense_dim.default,
-        torch.ops.aten.is_coalesced.default,
     }
 )
 """Operators that only look at a tensor's description, issued by torch itself."""

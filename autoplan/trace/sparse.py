@@ -55,7 +55,6 @@ _ANSWERED_AT_ONCE: frozenset[Function] = frozenset(
     {
         Tensor.dim,
         Tensor.is_floating_point,
-        Tensor.is_coalesced,
         *(
             getattr(Tensor, name).__get__
             for name in ("layout", "dtype", "device", "is_cuda", "is_cpu", "ndim")
@@ -216,6 +215,10 @@ class SparseTensors:
         self, function: Function, own: Entries, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         matrix = args[0]
+        if function is Tensor.coalesce and not own.ordered:
+            return UNANSWERED  # entries that are there twice are to be added
+        if function is Tensor.is_coalesced and matrix.layout == torch.sparse_coo:
+            return own.ordered
         if function in _ANSWERED_AT_ONCE:
             return function(*args, **kwargs)
         if function in (Tensor.size, READ_SHAPE):

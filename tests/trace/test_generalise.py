@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autoplan.program.ir import Expression, GuardStep, OpStep, Program, SizeStep
 from tests.trace.trapping import program_of, refusal_of
@@ -105,3 +105,15 @@ def test_a_refusal_says_where_and_what() -> None:
     reason = refusal_of(body)
     assert "runs part at test_generalise.py:" in reason
     assert "% 2)) is False | " in reason
+
+
+def test_entries_of_a_matrix_that_are_there_twice_are_added() -> None:
+    def body(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+        twice = torch.cat([edge_index, edge_index], 1)
+        made = torch.sparse_coo_tensor(twice, torch.ones(twice.size(1)), (x.size(0), x.size(0)))
+        return x * made.coalesce().values().square().sum()
+
+    _, program = program_of(body)
+    assert "aten._coalesce.default" in [
+        str(step.func) for step in program.steps if isinstance(step, OpStep)
+    ]

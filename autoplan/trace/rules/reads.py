@@ -35,7 +35,7 @@ def numbered_axis(identity: str | None) -> str | None:
     return identity.removeprefix(_NUMBER) if known and identity is not None else None
 
 
-@rule("read", "_local_scalar_dense", "equal", "is_nonzero")
+@rule("read", "_local_scalar_dense", "equal", "is_nonzero", "is_coalesced")
 def read(call: Call) -> Ruling:
     """``item()`` and the like."""
     outputs = tuple(Output(call.matched(k)) for k in range(len(call.shapes)))
