@@ -85,6 +85,12 @@ def analyze(report: Report) -> None:
 
 CHECKS = (
     Check(
+        "common-models",
+        "25 common models: at least 23 general and exact on unseen sizes, the others concrete with the right reason",
+        6,
+        tests("tests/trace/test_matrix.py"),
+    ),
+    Check(
         "every-layer",
         "every convolution and model: traced, known op by op, general unless it follows values; P = 2 and 3 equal one device",
         20,

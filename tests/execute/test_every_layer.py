@@ -1,5 +1,7 @@
 """Every layer and model of PyG that runs here: traced, general, known op by op, and equal to one device on shards.
 
+Tracing leaves every model, its gradients and the graph as they were (with filled caches: `tests/trace/test_no_marks.py`).
+
 Prints a table: class, general or concrete, ops, ops that no rule covers, heavy ops (matrix products, gathers, scatters, sparse
 products), those of them that every rank runs whole, and the states that the tensors may lie in.
 """
@@ -20,6 +22,7 @@ def test_shards_give_one_devices_numbers(name: str, record_property) -> None:
     whole = [] if found.reason else found.whole(closed)
     record_property("table", found.line(name, len(whole)))
 
+    assert not found.changes
     assert not found.opgraph.unknown_ops
     assert bool(found.reason) == bool(case.follows), found.reason
     if found.reason:

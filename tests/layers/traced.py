@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from autoplan.execute.difference import TOLERANCE, Difference, first_difference
@@ -17,6 +17,7 @@ from autoplan.partition.halo import Shard, build_shards
 from autoplan.states import transitions
 from autoplan.trace.build import build_opgraph
 from autoplan.trace.step import TracedStep, trace_step
+from tests.trace.marks import Marks
 
 from .case import Case, Step, batch_of_graphs, directed_graph, mean_of_squares
 
@@ -27,13 +28,14 @@ HEAVY = frozenset({"dense", "gather", "scatter", "spmm"})
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A case's step on its graph, in float64."""
+    """A case's step on its graph, in float64; what tracing changed of the user's model, graph and process."""
 
     step: TracedStep
     opgraph: OpGraph
     graph: Data
     state: dict[str, Tensor]
     dtype: torch.dtype
+    changes: list[str]
 
     @property
     def reason(self) -> str | None:
@@ -99,7 +101,12 @@ def subject(case: Case) -> Subject:
     graph = batch_of_graphs(case.needs) if case.batch else directed_graph(case.needs)
     dtype = torch.float32 if case.single else torch.float64
     model = Step(case).to(dtype).train()
+    for parameter in model.parameters():
+        if not nn.parameter.is_lazy(parameter):
+            parameter.grad = torch.ones_like(parameter)
+    before = Marks(model=model, graph=graph)
     step = trace_step(model, graph, mean_of_squares, dtype=dtype)
+    changes = before.changes(model=model, graph=graph)
     program = step.program or step.recording
     assert program is not None, step.reason
     opgraph = build_opgraph(
@@ -111,7 +118,7 @@ def subject(case: Case) -> Subject:
         generality="general" if step.program else "concrete",
         reason=step.reason,
     )
-    return Subject(step, opgraph, graph, step.state_tensors(model), dtype)
+    return Subject(step, opgraph, graph, step.state_tensors(model), dtype, changes)
 
 
 def shards_of(graph: Data, step: TracedStep, parts: int, closed: bool) -> tuple[Shard, ...]:
