@@ -46,7 +46,8 @@ def cut_tables(model: nn.Module, tables: Tables, graph: Mapping[str, Tensor]) ->
         for path, (attribute, dim) in tables.items():
             owner, _, key = path.rpartition(".")
             module = model.get_submodule(owner)
-            held = module_tensors(module, "parameter" if key in module._parameters else "buffer")
+            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+            held = module_tensors(module, "parameter" if key in own else "buffer")
             whole.append((held, key, held[key]))
             held[key] = held[key][: graph[attribute].size(dim)]
         yield
