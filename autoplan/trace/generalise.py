@@ -149,6 +149,7 @@ class _Merge:
             never_varied = len({number.value for number in numbers}) == 1
             if never_varied and numbers[0].text not in self._first.unread_numbers:
                 self._guard(numbers[0].text, numbers[0].value, step.where)
+                self._hold_read(numbers[0].text, numbers[0].value)
         if isinstance(step, GuardStep):
             self._guard(step.test.text, step.expected, step.where)
         elif isinstance(step, ConstantStep):
@@ -201,6 +202,26 @@ class _Merge:
         for text, value, place in self._never_varied:
             if may_be_told(value, step, row[0], self._first):
                 self._guard(text, value, place)
+
+    def _hold_read(self, text: str, value: Any) -> None:
+        """Sizes that content decides, and that never varied, are held where Python read a size that may follow from one."""
+        if not self._never_varied or not text.startswith(("s", "n")) or not text[1:2].isdigit():
+            return
+        made_from = self._ancestors(f"v{text[1:].partition('_')[0]}")
+        for size_text, size, place in self._never_varied:
+            equal = (
+                size == value if text.startswith("s") else size in (0, value) or value % size == 0
+            )
+            if equal and size_text.partition(".")[0] in made_from:
+                self._guard(size_text, size, place)
+
+    def _ancestors(self, value: str) -> frozenset[str]:
+        """The values that a value was made from, itself among them."""
+        found = {value}
+        for step in reversed(self._steps):
+            if isinstance(step, OpStep) and found.intersection(step.outs):
+                found.update(step.reads)
+        return frozenset(found)
 
     def _hold_sizes(self, step: OpStep) -> None:
         """An output size that never varied, but could, is held to its value."""
