@@ -137,8 +137,9 @@ def check_on_graph(workload: Workload, graph: AnyGraph) -> Workload:
             assert program is not None
         check_input_guards(program, tensors, traced.module)
         rows_check(program, workload.opgraph)(rows)
-        check_content(program, workload.opgraph, tensors)
-        if small:
+        if not small:
+            check_content(program, workload.opgraph, tensors)
+        else:  # the model runs first, so that where it fails itself that is told; then every decision is looked at
             worst = max(validate(program, traced.module, tensors).values())
             if worst > TOLERANCE:
                 raise GuardError(f"the program differs from the model by {worst:.1e}")

@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, PNA, GCNConv, GraphSAGE, global_mean_pool
 
+from autoplan.execute.loop import default_dtype
 from autoplan.program.binding import bind
 from autoplan.trace.prepare import prepare_step
 from autoplan.trace.step import TracedStep, trace_step
@@ -331,7 +332,8 @@ def test_float64():
     names = [[getattr(s, "func", type(s)) for s in t.program.steps] for t in (step, plain)]
     assert names[0] == names[1]
     doubled = graph.clone().apply(lambda t: t.double() if t.is_floating_point() else t)
-    result, _ = bind(step.program, step.module)(*step.schema.tensors(doubled))
+    with default_dtype(torch.float64):  # part of what surrounds the program
+        result, _ = bind(step.program, step.module)(*step.schema.tensors(doubled))
     assert result.dtype == torch.float64
     assert model.convs[0].lin.weight.dtype == torch.float32
 
