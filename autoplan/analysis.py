@@ -27,6 +27,7 @@ from autoplan.opgraph import (
 )
 from autoplan.storage import Hoisted, hoisted_values, saved_bytes
 from autoplan.symbolic import counted_in, most
+from autoplan.unread import unread_ops
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 LOSS, MODEL = "(loss)", "(model)"
@@ -78,6 +79,7 @@ class OpFigures:
         kind: of its work; backward_kind: of its backward's, None without one.
         roles: of its first result's dimensions (of its first input's, where it returns no tensor).
         known: a rule covers it; without one its figures are guessed from the sizes of its tensors.
+        unread: nothing reads what it makes (`autoplan.unread`).
         forward, backward: backward None: no gradient passes.
         saved: tensors kept for backward because of it.
     """
@@ -93,6 +95,7 @@ class OpFigures:
     roles: tuple[str, ...]
     known: bool
     hoistable: bool
+    unread: bool
     forward: Figures
     backward: Figures | None
     saved: tuple[str, ...]
@@ -107,7 +110,8 @@ class Group:
         ops: their indices.
         forward, backward: sums; depth along the critical path through these ops.
         saved_bytes: bytes kept for backward because of them, each storage once, parameters left out (they are kept anyway).
-        unknown: how many of them no rule covers; hoistable: how many depend on the graph alone.
+        unknown: how many of them no rule covers; hoistable: how many depend on the graph alone; unread: of how many nothing
+            reads the results.
         once: the hoistable ones, part of ``forward``, which leave the training loop where they are hoisted; loop: the rest.
     """
 
@@ -118,6 +122,7 @@ class Group:
     saved_bytes: float
     unknown: int
     hoistable: int
+    unread: int
     once: Figures
     loop: Figures
 
@@ -187,8 +192,11 @@ def analyse_at(
     """The figures of a program where its axes have these rows (every axis of ``graph.axes``); see `analyse`."""
     values = _with_largest(graph, rows, largest or {})
     layers = layers_of(graph)
+    unread = frozenset(unread_ops(graph))
     ops = tuple(
-        _figures(op, layers[op.index], graph, values) for op in graph.ops if op.name != "guard"
+        _figures(op, layers[op.index], graph, values, unread=op.index in unread)
+        for op in graph.ops
+        if op.name != "guard"
     )
     groups = _Groups(graph, ops, values)
     named = dict.fromkeys(op.layer for op in ops)
@@ -261,6 +269,7 @@ class _Groups:
             saved_bytes(self.graph, self.values, [self.by_index[op.index] for op in ops]),
             sum(not op.known for op in ops),
             len(once),
+            sum(op.unread for op in ops),
             self._forward(once),
             self._forward(loop),
         )
@@ -270,7 +279,9 @@ class _Groups:
         return _sum([op.forward for op in ops], depth)
 
 
-def _figures(op: Op, layer: str, graph: OpGraph, values: Mapping[str, float]) -> OpFigures:
+def _figures(
+    op: Op, layer: str, graph: OpGraph, values: Mapping[str, float], *, unread: bool
+) -> OpFigures:
     shown = (op.outputs or op.inputs)[:1]
     return OpFigures(
         op.index,
@@ -284,6 +295,7 @@ def _figures(op: Op, layer: str, graph: OpGraph, values: Mapping[str, float]) ->
         roles_of(graph.tensors[shown[0]], graph.axes) if shown else (),
         op.rule is not None,
         op.hoistable,
+        unread,
         figures_of(op.forward, values),
         figures_of(op.backward, values) if op.backward is not None else None,
         op.saved,

@@ -73,13 +73,14 @@ class Neighbourhood:
 
     Attributes:
         fan_outs: neighbours drawn at most for each node of the hop before, -1 for all; of each relation, where there are several.
-        seeds: nodes that a batch starts from; batches: how many were drawn.
+        seeds: nodes that a batch starts from; axis: the node axis that all of them are of; batches: how many were drawn.
         nodes: [L + 1] mean number of distinct nodes after 0, 1, ... L hops; most: the largest batch's.
         edges: mean number of drawn edges, all hops together.
     """
 
     fan_outs: tuple[int, ...]
     seeds: int
+    axis: str
     batches: int
     nodes: tuple[float, ...]
     most: int
@@ -94,7 +95,7 @@ class GraphStructure:
         nodes: by node axis; relations: by edge axis, the graph's own edges.
         components: of all types and relations together; largest: nodes of the largest one.
         partitions: one entry for each measured partition, the fewest parts first.
-        neighbourhoods: one for each list of fan-outs.
+        neighbourhoods: one for each list of fan-outs and each node type that edges lead to.
     """
 
     nodes: Mapping[str, int]

@@ -55,6 +55,7 @@ def neighbourhood(
     nodes: Mapping[str, int],
     edges: Sequence[Incoming],
     fan_outs: Sequence[int],
+    axis: str,
     *,
     seeds: int = 1024,
     batches: int = 8,
@@ -66,38 +67,37 @@ def neighbourhood(
         nodes: by node axis, their number.
         edges: of every relation, by destination.
         fan_outs: of each hop; -1: all.
-        seeds: nodes a batch starts from, of all types alike; no more than there are.
+        axis: of the nodes that batches start from.
+        seeds: nodes a batch starts from; no more than there are.
         batches: to draw.
         seed: of all draws.
     """
     generator = np.random.default_rng(seed)
-    total = sum(nodes.values())
-    size = min(seeds, total)
+    size = min(seeds, nodes[axis])
     after = np.zeros((batches, len(fan_outs) + 1))
     drawn = 0
     for batch in range(batches):
-        chosen = _distinct(generator, np.full(1, total), size)[0] if size else np.empty(0, np.int64)
-        seen, frontier, first = {}, {}, 0
-        for axis, count in nodes.items():
-            own = chosen[(chosen >= first) & (chosen < first + count)] - first
-            seen[axis] = np.zeros(count, dtype=bool)
-            seen[axis][own] = True
-            frontier[axis] = own
-            first += count
+        start = np.empty(0, dtype=np.int64)
+        if size:
+            start = _distinct(generator, np.full(1, nodes[axis]), size)[0]
+        seen = {each: np.zeros(count, dtype=bool) for each, count in nodes.items()}
+        seen[axis][start] = True
+        frontier = {each: start if each == axis else start[:0] for each in nodes}
         reached = size
         after[batch, 0] = size
         for hop, fan_out in enumerate(fan_outs):
-            fresh: dict[str, list[IntArray]] = {axis: [] for axis in nodes}
+            fresh: dict[str, list[IntArray]] = {each: [] for each in nodes}
             for relation in edges:
                 picked = _draw(relation, frontier[relation.destination], fan_out, generator)
                 drawn += len(picked)
                 fresh[relation.source].append(picked)
-            frontier = {axis: _new(found, seen[axis]) for axis, found in fresh.items()}
+            frontier = {each: _new(found, seen[each]) for each, found in fresh.items()}
             reached += sum(map(len, frontier.values()))
             after[batch, hop + 1] = reached
     return Neighbourhood(
         tuple(fan_outs),
         size,
+        axis,
         batches,
         tuple(float(mean) for mean in after.mean(axis=0)),
         int(after[:, -1].max(initial=0)),

@@ -48,7 +48,7 @@ def structure(
         partitions: sizes of each partition, and by node axis the owners.
         hops: L.
         fan_outs: of each neighbourhood that is to be sampled.
-        seeds: nodes that a sampled batch starts from.
+        seeds: nodes of one type that a sampled batch starts from.
         batches: that are sampled.
         seed: of sampling.
     """
@@ -68,10 +68,21 @@ def structure(
             for stats, owner in sorted(partitions, key=lambda pair: pair[0].parts)
         ),
         neighbourhoods=tuple(
-            neighbourhood(nodes, ordered, each, seeds=seeds, batches=batches, seed=seed)
+            neighbourhood(nodes, ordered, each, axis, seeds=seeds, batches=batches, seed=seed)
+            for axis in _seeded(nodes, edges, relations)
             for each in fan_outs
         ),
     )
+
+
+def _seeded(
+    nodes: Mapping[str, int],
+    edges: Mapping[str, NDArray[np.integer]],
+    relations: Relations | None,
+) -> list[str]:
+    """The node axes that edges lead to: from others nothing is sampled. All of them, where there are no edges."""
+    ends = {ends_of(relations, axis)[1] for axis in edges}
+    return [axis for axis in nodes if axis in ends or not edges]
 
 
 def degree_stats(degree: IntArray) -> DegreeStats:

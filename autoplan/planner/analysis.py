@@ -12,6 +12,7 @@ from autoplan.planner.source import Source
 from autoplan.planner.spec import notes_of
 from autoplan.planner.steps import measure_typical, trace_source
 from autoplan.planner.structure import describe
+from autoplan.planner.unused import tensor_notes
 from autoplan.planner.workload import StepRequest, model_tensors
 from autoplan.plugins import registry
 from autoplan.report.analysis import ProgramReport
@@ -44,7 +45,7 @@ def analyse_step(
     )
     opgraph, traced = workload.opgraph, workload.traced
     sent: tuple[Volume, ...] = ()
-    notes: list[str] = []
+    notes = tensor_notes(workload)
     if len(cluster.devices) > 1:
         try:
             result = solve(

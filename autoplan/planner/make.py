@@ -16,7 +16,8 @@ from autoplan.planner.measured import MeasuredGraph
 from autoplan.planner.source import Source
 from autoplan.planner.spec import notes_of
 from autoplan.planner.steps import measure, measure_typical, trace_source
-from autoplan.planner.workload import StepRequest, Workload, model_forms, model_tensors
+from autoplan.planner.unused import op_notes, tensor_notes
+from autoplan.planner.workload import StepRequest, Workload, model_forms
 from autoplan.plugins import registry
 from autoplan.search import Candidate, SearchOptions, SearchResult
 from autoplan.search.assemble import (
@@ -29,7 +30,7 @@ from autoplan.search.assemble import (
 )
 from autoplan.search.fingerprint import devices_fingerprint, model_fingerprint
 from autoplan.search.layouts import closed_parts
-from autoplan.trace.step_module import MODEL, user_name
+from autoplan.trace.step_module import user_name
 from autoplan.version import version
 
 _FEWER = 4
@@ -201,7 +202,7 @@ def _attributes(workload: Workload, known: set[str]) -> tuple[str, ...]:
 
 
 def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismatch]) -> list[str]:
-    opgraph, traced = workload.opgraph, workload.traced
+    opgraph = workload.opgraph
     notes = []
     if opgraph.reason:
         notes.append(f"plain PyTorch on one device runs this step: {opgraph.reason}")
@@ -210,17 +211,7 @@ def _notes(workload: Workload, result: SearchResult, mismatches: Sequence[Mismat
     # a layer that is called several times is named once
     notes += [f"not one device's numbers: {note}" for note in dict.fromkeys(result.best.lossy)]
     notes += [f"a strategy was rejected by the lock-step check: {m}" for m in mismatches]
-    # a concrete trace sees fewer gradients than plain PyTorch has
-    if traced.has_loss and workload.general:
-        own = traced.module.get_submodule(MODEL)
-        trainable = {name for name, p in own.named_parameters() if p.requires_grad}
-        idle = [
-            tensor.name
-            for tensor in model_tensors(workload)
-            if not tensor.gets_gradient and tensor.name in trainable
-        ]
-        if idle:
-            notes.append(f"no gradient of the loss reaches {', '.join(idle)}")
+    notes += [*tensor_notes(workload), *op_notes(workload)]
     unknown = estimated_sends(result.best, opgraph)
     if unknown:
         notes.append(

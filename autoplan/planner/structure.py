@@ -20,7 +20,7 @@ from autoplan.search.fingerprint import digest
 from autoplan.trace.schema import GraphSchema
 from autoplan.trace.scope import AnyGraph
 
-FORMAT = 1
+FORMAT = 2
 """Of the files in the cache; other ones are not read."""
 
 FAN_OUTS = ((15, 10), (15, 10, 5))

@@ -15,9 +15,13 @@ from rich.text import Text
 from autoplan.analysis import Analysis, Figures, Group, OpFigures
 from autoplan.graphstats import GraphStats
 from autoplan.graphstructure import GraphStructure
+from autoplan.opnames import op_name
+from autoplan.report.names import Name
 from autoplan.report.structure import structure
+from autoplan.report.tables import dense_table
 from autoplan.report.text import render
-from autoplan.report.units import count, decimal, digits, percent, size
+from autoplan.report.units import count, decimal, digits, listed, percent, size
+from autoplan.search.refusals import refusals
 from autoplan.search.volumes import Volume
 
 UNKNOWN = (
@@ -26,10 +30,18 @@ UNKNOWN = (
 )
 """Why the figures of an unknown op are what they are."""
 
+CLASSES = (
+    "update: rows of nodes from rows of nodes (dense layers); gather: rows read along edges; message: rows of edges "
+    "computed; aggregate: rows of edges added up in nodes (the classes of Besta and Hoefler's survey of parallel GNNs); "
+    "other: the rest."
+)
+"""What the kinds of work are."""
+
 LEGEND = (
-    "bytes: read and written; nnz: rows gathered or scattered, nonzeros of sparse factors; density: of these among all row "
+    "fwd, bwd: forward and backward pass; bytes: read and written; nnz: rows gathered or scattered, nonzeros of sparse factors; density: of these among all row "
     "pairs; work: operations and elements moved; depth: the longest chain of them; parallel: work / depth; kept: for "
-    "backward; once: ops that depend on the graph alone and can leave the training loop."
+    "backward; once: ops that depend on the graph alone and can leave the training loop; unread: ops whose results nothing "
+    "reads."
 )
 
 _COLUMNS = (
@@ -75,7 +87,7 @@ def analysis_text(report: ProgramReport, *, ops: bool = False) -> str:
     sections: list[tuple[str, RenderableType]] = [
         ("Program", _lines(*_program(report))),
         ("By layer", _layers(figures)),
-        ("By class (Besta & Hoefler), forward", _phases(figures)),
+        ("By kind of work, forward", Stack(_phases(figures), Text(CLASSES))),
     ]
     if ops:
         sections.append(("By op", _ops(figures)))
@@ -85,7 +97,7 @@ def analysis_text(report: ProgramReport, *, ops: bool = False) -> str:
     if report.structure is not None:
         sections.append(("Graph", structure(report.structure)))
     sections.append(("Unknown ops", _lines(*_unknown(figures))))
-    notes = (*_hoisted(figures), *report.notes)
+    notes = notes_of(report)
     if notes:
         sections.append(("Notes", _lines(*notes)))
     sections.append(("Legend", Text(LEGEND)))
@@ -113,8 +125,13 @@ def analysis_document(report: ProgramReport) -> dict[str, Any]:
         "devices": report.devices,
         "communication": [asdict(volume) for volume in report.volumes],
         "structure": None if report.structure is None else asdict(report.structure),
-        "notes": list(report.notes),
+        "notes": list(notes_of(report)),
     }
+
+
+def notes_of(report: ProgramReport) -> tuple[str, ...]:
+    """What is said beside the figures, in the text and in the document."""
+    return (*_hoisted(report.figures), *_wasted(report.figures), *report.notes)
 
 
 def _lines(*lines: str) -> Text:
@@ -134,14 +151,14 @@ def _program(report: ProgramReport) -> list[str]:
     return lines
 
 
-def _table(first: str, *, passes: bool = True) -> Table:
+def _table(first: str, *, least: int = 0, passes: bool = True) -> Table:
     """An empty table of figures, none of which is cut or wrapped: the first column gives way."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
-    table.add_column(first, overflow="fold")
+    table = dense_table()
+    table.add_column(Name(first, width=least), overflow="fold")
     if passes:
         table.add_column("", no_wrap=True)
-    for name, least in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True, min_width=least)
+    for name, width in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
     return table
 
 
@@ -177,22 +194,26 @@ def _layers(figures: Analysis) -> Table:
     for group in (*figures.layers, figures.total):
         backward = group.backward if group.backward.bytes else None
         kept = size(group.saved_bytes) if group.saved_bytes else ""
-        table.add_row(f"{group.name}\n{_members(group)}", *_both(group.forward, backward), kept)
+        if group is figures.total:
+            table.add_section()
+        table.add_row(Name(group.name, [_members(group)]), *_both(group.forward, backward), kept)
     return table
 
 
 def _members(group: Group) -> str:
-    """``12 ops, 3 once, 1 unknown``."""
+    """``12 ops, 3 once, 1 unknown, 2 unread``."""
     words = [count(len(group.ops), "op")]
     if group.hoistable:
         words.append(f"{group.hoistable} once")
     if group.unknown:
         words.append(f"{group.unknown} unknown")
+    if group.unread:
+        words.append("all unread" if group.unread == len(group.ops) else f"{group.unread} unread")
     return f" {', '.join(words)}"
 
 
 def _phases(figures: Analysis) -> Table:
-    table = _table("class", passes=False)
+    table = _table("kind", passes=False)
     for name in ("of bytes", "of work"):
         table.add_column(name, justify="right", no_wrap=True)
     total = figures.total.forward
@@ -214,37 +235,49 @@ def _ops(figures: Analysis) -> Stack:
     by_index = {op.index: op for op in figures.ops}
     for group in figures.layers:
         # equally wide where that can be: columns stand below each other from layer to layer
-        table = _table(group.name.ljust(_OP_WIDTH))
+        table = _table(group.name, least=_OP_WIDTH)
         for op in (by_index[index] for index in group.ops):
-            table.add_row(_op_name(op), *_both(op.forward, op.backward))
+            table.add_row(Name(*_op_lines(op)), *_both(op.forward, op.backward))
         tables += [table, Text("")]
     return Stack(*tables[:-1])
 
 
-def _op_name(op: OpFigures) -> str:
-    """Two lines: ``12 mm, once`` and ``dense update [node, feature]``."""
-    marks = [*(["once"] if op.hoistable else []), *([] if op.known else ["unknown"])]
-    name = op.name.removeprefix("aten.").removesuffix(".default")
-    return f"{', '.join([f'{op.index} {name}', *marks])}\n {op.kind} {op.phase} [{', '.join(op.roles)}]"
+def _op_lines(op: OpFigures) -> tuple[str, list[str]]:
+    """``12 mm, once``, and below it ``dense update [node, feature]``."""
+    marks = [
+        word
+        for word, holds in (
+            ("once", op.hoistable),
+            ("unknown", not op.known),
+            ("unread", op.unread),
+        )
+        if holds
+    ]
+    name = f"{op.index} {op_name(op.name)}"
+    return ", ".join([name, *marks]), [f" {op.kind} {op.phase} [{', '.join(op.roles)}]"]
 
 
 def _volumes(volumes: Sequence[Volume]) -> Stack:
     """A row for each candidate that has a price; the reasons of the others below."""
     names = ("halo", "gather", "reduce", "stages", "gradients")
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+    table = dense_table()
     table.add_column("candidate", overflow="fold")
     for name in (*names, "all", "busiest"):
         table.add_column(name, justify="right", no_wrap=True)
-    refused: dict[str, list[str]] = {}
     for volume in volumes:
         if volume.reason is not None:
-            refused.setdefault(volume.reason, []).append(volume.name)
             continue
         values = [getattr(volume, name) for name in names]
         cells = [size(value) if value else "" for value in values]
         table.add_row(volume.name, *cells, size(volume.total), size(volume.busiest))
-    reasons = [Text(f"{', '.join(named)}: {reason}") for reason, named in refused.items()]
-    return Stack(table, *([Text(""), *reasons] if reasons else []))
+    refused = [Text(line) for line in refusals(volumes)]
+    return Stack(
+        table,
+        Text(
+            "halo: rows of others that edges read; gather: whole tensors put together; reduce: sums; stages: from stage to stage."
+        ),
+        *([Text(""), *refused] if refused else []),
+    )
 
 
 def _unknown_names(figures: Analysis) -> Mapping[str, int]:
@@ -271,6 +304,26 @@ def _hoisted(figures: Analysis) -> list[str]:
         f"{count(total.hoistable, 'op')} may run once for the graph and not in every step: "
         f"{decimal(total.once.work)} of {decimal(total.forward.work)} operations of a forward pass, for "
         f"{size(kept)} that are kept"
+    ]
+
+
+def _wasted(figures: Analysis) -> list[str]:
+    """What is computed for nothing, by layer."""
+    total = figures.total
+    if not total.unread:
+        return []
+    work = sum(op.forward.work for op in figures.ops if op.unread)
+    layers = [
+        f"{group.unread} in {group.name}"
+        if group.unread < len(group.ops)
+        else f"all of {group.name}"
+        for group in figures.layers
+        if group.unread
+    ]
+    return [
+        f"nothing reads the results of {count(total.unread, 'op')} ({listed(layers)}): {decimal(work)} of "
+        f"{decimal(total.forward.work)} operations of a forward pass are wasted; leave them out of forward, or use their "
+        "results; --ops marks them unread"
     ]
 
 

@@ -9,8 +9,23 @@ from rich.text import Text
 
 from autoplan.graphstructure import DegreeStats, GraphStructure
 from autoplan.opgraph import type_of_axis
+from autoplan.report.names import Name
 from autoplan.report.tables import plain_table
 from autoplan.report.units import count, decimal, digits, percent
+
+DEGREES = (
+    "p99: 99 of 100 nodes have no more; Gini: inequality, from 0 (all have equally many) to 1 (one has all); none: nodes "
+    "without."
+)
+PARTITIONS = (
+    "cut: edges between parts; balance: the fullest part over the mean; 1 hop: nodes of all parts, each with what one hop "
+    "against the edges reaches, over the nodes of the graph."
+)
+SAMPLED = (
+    "fan-outs: neighbours drawn for each node, hop by hop, from every relation; nodes, edges: mean of a batch that starts "
+    "from so many seeds; at most: nodes of the largest batch."
+)
+"""What the columns of each table are."""
 
 
 def structure(graph: GraphStructure) -> RenderableType:
@@ -20,11 +35,11 @@ def structure(graph: GraphStructure) -> RenderableType:
         f"{count(graph.components, 'connected component')}, the largest of {count(graph.largest, 'node')} of "
         f"{nodes:,}"
     )
-    parts: list[RenderableType] = [_degrees(graph), Text(components)]
+    parts: list[RenderableType] = [_degrees(graph), Text(DEGREES), Text(components)]
     if graph.partitions:
-        parts += [Text(""), _partitions(graph)]
+        parts += [Text(""), _partitions(graph), Text(PARTITIONS)]
     if graph.neighbourhoods:
-        parts += [Text(""), _neighbourhoods(graph)]
+        parts += [Text(""), _neighbourhoods(graph), Text(SAMPLED)]
     return Stack(*parts)
 
 
@@ -33,7 +48,7 @@ def _degrees(graph: GraphStructure) -> Table:
     table = plain_table("degree", "", *numbers, numbers=numbers)
     for axis, relation in graph.relations.items():
         name = type_of_axis(axis) or axis
-        table.add_row(name, "in", _count(relation.edges), *_degree(relation.incoming))
+        table.add_row(Name(name), "in", _count(relation.edges), *_degree(relation.incoming))
         table.add_row("", "out", "", *_degree(relation.outgoing))
     return table
 
@@ -69,11 +84,15 @@ def _partitions(graph: GraphStructure) -> Table:
 
 def _neighbourhoods(graph: GraphStructure) -> Table:
     numbers = ("seeds", "nodes", "at most", "edges", "of all nodes")
-    table = plain_table("sampled, fan-outs", *numbers, numbers=numbers)
+    several = len(graph.nodes) > 1
+    table = plain_table(
+        "sampled, fan-outs", *(["seeds of"] if several else []), *numbers, numbers=numbers
+    )
     total = sum(graph.nodes.values())
     for each in graph.neighbourhoods:
         table.add_row(
             ", ".join("all" if n < 0 else str(n) for n in each.fan_outs),
+            *([Name(type_of_axis(each.axis) or each.axis)] if several else []),
             f"{each.seeds:,}",
             _count(each.nodes[-1]),
             _count(each.most),

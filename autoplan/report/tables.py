@@ -54,6 +54,13 @@ def plain_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
     return table
 
 
+def dense_table() -> Table:
+    """An empty table like `plain_table`, its columns two blanks apart: for those of many figures."""
+    return Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style=""
+    )
+
+
 def _rank_columns(plan: PlanData) -> list[str]:
     if len(plan.devices) > RANKS_SHOWN:
         return ["least", "mean", "most"]

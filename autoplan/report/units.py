@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from autoplan.plan import Range
 
@@ -65,3 +66,10 @@ def size_range(value: Range) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """``1 device``, ``2 devices``; a plural that is not formed by an s is given."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """``a, b, c``; of more than ``most`` the first ones and how many more there are."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most:,} more"

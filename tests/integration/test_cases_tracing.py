@@ -184,7 +184,9 @@ class WithTeacher(nn.Module):
 
 def test_a16_a_frozen_teacher_has_no_optimizer_memory() -> None:
     graph = awkward_graph()
-    with_teacher = autoplan.optimize(WithTeacher(), graph, "1xcpu").stages[0].memory[0]
+    plan = autoplan.optimize(WithTeacher(), graph, "1xcpu")
+    assert any("does not use teacher (2 parameters, 979 KiB)" in note for note in plan.data.notes)
+    with_teacher = plan.stages[0].memory[0]
     alone = autoplan.optimize(Net(), graph, "1xcpu").stages[0].memory[0]
     teacher = 4 * (500 * 500 + 500)
     assert with_teacher.weights - alone.weights in (0, teacher)

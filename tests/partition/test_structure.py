@@ -74,14 +74,20 @@ def test_degrees_and_their_inequality() -> None:
 def test_all_neighbours_are_the_closure_and_fan_outs_bound_each_draw() -> None:
     edges = _edges(0)
     ordered = incoming(NODES, edges, RELATIONS)
-    whole = neighbourhood(NODES, ordered, (-1, -1), seeds=54, batches=1)
-    assert whole.nodes == (54, 54, 54)
-    assert whole.edges == 60
-    drawn = neighbourhood(NODES, ordered, (2, 1), seeds=10, batches=20)
+    whole = neighbourhood(NODES, ordered, (-1, -1), "node[b]", seeds=54, batches=1)
+    # every node of the one type is a seed, none of the other
+    assert (whole.seeds, whole.axis, whole.nodes[0]) == (31, "node[b]", 31)
+    sources = {int(node) for node in edges["edge[a__to__b]"][0]}
+    assert whole.nodes == (31, 31 + len(sources), 31 + len(sources))
+    # hop by hop all edges into what is new
+    assert whole.edges == 30 + sum(node in sources for node in edges["edge[b__to__a]"][1].tolist())
+    drawn = neighbourhood(NODES, ordered, (2, 1), "node[a]", seeds=10, batches=20)
     assert drawn.nodes[0] == 10
     assert 10 < drawn.nodes[1] <= 10 + 2 * 10
     assert drawn.nodes[1] <= drawn.nodes[2] <= drawn.most
-    assert drawn == neighbourhood(NODES, ordered, (2, 1), seeds=10, batches=20)
+    assert drawn == neighbourhood(NODES, ordered, (2, 1), "node[a]", seeds=10, batches=20)
+    described = structure(NODES, edges, RELATIONS, fan_outs=[(2,), (2, 1)])
+    assert [each.axis for each in described.neighbourhoods] == ["node[a]"] * 2 + ["node[b]"] * 2
 
 
 def test_draws_without_replacement_are_fair() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv
 
+import autoplan
 from autoplan.analysis import analyse_at
 from autoplan.cli.main import main
 from autoplan.cluster import parse_cluster
@@ -20,6 +21,7 @@ from autoplan.planner.analysis import analyse_step
 from autoplan.planner.source import source_of
 from autoplan.planner.workload import StepRequest, make_workload
 from autoplan.report.analysis import ProgramReport, analysis_document, analysis_text
+from autoplan.report.names import broken
 from autoplan.report.text import WIDTH
 from autoplan.report.units import decimal, size
 
@@ -153,3 +155,51 @@ def test_sizes_of_a_graph_that_is_not_here_are_analysed_too() -> None:
     text = analysis_text(report)
     _sound(text)
     assert "the halo is a model" in " ".join(text.split())
+
+
+class Wasteful(nn.Module):
+    """A layer whose output nothing reads, one that is not called, and a count that is only written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(12, 5)
+        self.norm = nn.BatchNorm1d(5)
+        self.dead = nn.Linear(5, 40)
+        self.teacher = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.norm(self.conv(x, edge_index))
+        self.dead(h).relu_().sum()
+        return h
+
+
+def test_what_nothing_reads_and_what_is_not_used_is_told_in_text_and_document() -> None:
+    found = analyse_step(Wasteful(), source_of(graph()), parse_cluster("1xcpu"), StepRequest())
+
+    text, document = analysis_text(found, ops=True), analysis_document(found)
+    unread = [op for op in document["ops"] if op["unread"]]
+
+    assert {op["layer"] for op in unread} == {"dead", "(model)"}
+    assert {op["name"].split(".")[1] for op in unread} >= {"relu_", "sum"}
+    assert "all unread" in text
+    assert "unread" in text[text.index("By op") :]
+    assert any("all of dead" in note and "are wasted" in note for note in document["notes"])
+    assert any("does not use teacher (4 parameters, 96 B)" in n for n in document["notes"])
+    told = " ".join(text[text.index("\nNotes") : text.index("\nLegend")].split())
+    assert all(note in told for note in document["notes"])
+    notes = autoplan.optimize(Wasteful(), graph(), "1xcpu").data.notes
+    assert any("nothing reads the results of" in note and "dead" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("convs.0.author__writes__paper", 16, ["convs.0.author__", "writes__paper"]),
+        ("convs.0", 16, ["convs.0"]),
+        ("a_long_word_of_many", 8, ["a_long_", "word_of_", "many"]),
+        ("abcdefgh", 3, ["abc", "def", "gh"]),
+        ("", 3, [""]),
+    ],
+)
+def test_names_break_where_their_parts_meet(name: str, width: int, lines: list[str]) -> None:
+    assert broken(name, width) == lines
