@@ -26,6 +26,14 @@ from autoplan.opgraph import Axis, State, TensorMeta
 
 Exchange = Literal["none", "halo_exchange", "all_gather", "all_reduce"]
 
+STATE_WORDS: Mapping[State, str] = {
+    "O": "owned rows",
+    "H": "owned and halo rows",
+    "R": "everything",
+    "S": "partial sums",
+}
+"""What each state is, for people."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from autoplan.opgraph import type_of_axis
+from autoplan.opnames import made_by
 from autoplan.plan import MemorySheet, PlanData
 from autoplan.report.parts import states_by_module
 from autoplan.report.stages import layers
@@ -194,13 +195,17 @@ def _candidates(plan: PlanData) -> Iterator[Fact]:
         yield Fact("candidates", f"{name}: peak", candidate.peak_bytes, "bytes")
 
 
+_WORDS = {"activations": "activations kept", "inputs": "graph", "head_room": "reserved"}
+"""Fields of a memory sheet as the table of a plan's memory names them."""
+
+
 def _memory(plan: PlanData) -> Iterator[Fact]:
     """By kind, the most that a device holds."""
     sheets = [sheet for stage in plan.stages for sheet in stage.memory]
     for name in MemorySheet.__dataclass_fields__:
         held = [value for sheet in sheets if (value := getattr(sheet, name)) is not None]
         most = max(held) if held else None
-        yield Fact("memory", name.replace("_", " "), most, "bytes")
+        yield Fact("memory", _WORDS.get(name, name), most, "bytes")
 
 
 def _communication(plan: PlanData) -> Iterator[Fact]:
@@ -209,12 +214,13 @@ def _communication(plan: PlanData) -> Iterator[Fact]:
     for stage in plan.stages:
         for moved in stage.transitions:
             name = (
-                f"{moved.made_by or moved.tensor}: {moved.exchange} {moved.source}→{moved.target}"
+                f"{made_by(moved.made_by) or moved.tensor}: {moved.exchange.replace('_', ' ')} "
+                f"{moved.source}→{moved.target}"
             )
             sent[name] += sum(moved.forward_bytes) + sum(moved.backward_bytes)
     for position, stage in enumerate(plan.stages):
         for transfer in stage.sends:
-            name = f"{transfer.made_by or transfer.tensor}: stage {position} to {transfer.target}"
+            name = f"{made_by(transfer.made_by) or transfer.tensor}: stage {position} to {transfer.target}"
             sent[name] += sum(transfer.forward_bytes) + sum(transfer.backward_bytes)
     for name, total in sent.items():
         yield Fact("communication", name, total, "bytes")

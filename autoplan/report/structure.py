@@ -10,7 +10,7 @@ from rich.text import Text
 from autoplan.graphstructure import DegreeStats, GraphStructure
 from autoplan.opgraph import type_of_axis
 from autoplan.report.names import Name
-from autoplan.report.tables import plain_table
+from autoplan.report.tables import METHODS, plain_table
 from autoplan.report.units import count, decimal, digits, percent
 
 DEGREES = (
@@ -72,7 +72,7 @@ def _partitions(graph: GraphStructure) -> Table:
     table = plain_table("partition", *numbers, *growth, numbers=(*numbers, *growth))
     for each in graph.partitions:
         table.add_row(
-            each.method,
+            METHODS.get(each.method, each.method),
             str(each.parts),
             percent(each.cut_share),
             f"{each.edge_balance:.2f}",

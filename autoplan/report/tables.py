@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoplan.opgraph import type_of_axis
+from autoplan.opnames import made_by
 from autoplan.plan import (
     Alternative,
     MemorySheet,
@@ -21,6 +22,8 @@ from autoplan.plan import (
     StagePlan,
 )
 from autoplan.report.units import count, percent, seconds, size
+from autoplan.search.refusals import refusals
+from autoplan.states import STATE_WORDS
 
 RANKS_SHOWN = 6
 """With more ranks than this a table shows the least, the mean and the most instead of a column for each."""
@@ -38,7 +41,7 @@ _SHEET: tuple[tuple[str, Callable[[MemorySheet], float]], ...] = (
     ("transient", lambda sheet: sheet.transient),
     ("buffers", lambda sheet: sheet.buffers),
     ("peak", lambda sheet: sheet.peak),
-    ("head-room", lambda sheet: sheet.head_room),
+    ("reserved", lambda sheet: sheet.head_room),
 )
 
 
@@ -73,24 +76,38 @@ def _by_rank(values: Sequence[float], show: Callable[[float], str]) -> list[str]
     return [show(value) for value in values]
 
 
-def candidates(alternatives: Sequence[Alternative]) -> Table:
-    """Every candidate with its price, against the chosen one, or the reason it was rejected."""
+def candidates(alternatives: Sequence[Alternative]) -> RenderableType:
+    """Every candidate with its price, against the chosen one; below, why the others were rejected, equal reasons once."""
     numbers = ("devices", "step", "peak", "against")
-    table = plain_table("candidate", *numbers, "verdict", numbers=numbers)
+    table = plain_table("candidate", *numbers, "", numbers=numbers)
     chosen = next((a.step_seconds for a in alternatives if a.chosen), None)
     for alternative in alternatives:
         price = alternative.step_seconds
+        if alternative.reason is not None and not alternative.chosen:
+            continue
         ratio = f"{price / chosen:.2f} x" if price is not None and chosen else ""
-        verdict = "chosen" if alternative.chosen else alternative.reason or ""
         table.add_row(
             alternative.name,
             str(alternative.devices),
             "" if price is None else seconds(price),
             "" if alternative.peak_bytes is None else size(alternative.peak_bytes),
             ratio,
-            verdict,
+            "chosen" if alternative.chosen else "",
         )
-    return table
+    rejected = refusals(alternatives)
+    if not rejected:
+        return table
+    return Group(table, Text(""), Text("rejected:"), *(Text(line) for line in rejected))
+
+
+_MEMORY = {
+    "messages": "messages: values of edges kept for backward",
+    "graph": "graph: its tensors",
+    "transient": "transient: what lives only while ops run",
+    "buffers": "buffers: of the largest exchange",
+    "reserved": "reserved: left free, as the allocator and others need some",
+}
+"""What the rows of the memory table are that do not say it themselves."""
 
 
 def memory(plan: PlanData) -> RenderableType:
@@ -103,19 +120,26 @@ def memory(plan: PlanData) -> RenderableType:
         for rank, sheet in zip(stage.devices, stage.memory, strict=True)
     }
     sheets = [placed[rank] for rank in sorted(placed)]
+    shown = []
     for name, of in _SHEET:
+        values = [of(sheet) for sheet in sheets]
+        # what no rank has is left out: no messages are kept, nothing is sent
+        if not any(values) and name != "peak":
+            continue
         if name == "peak":
             table.add_section()
-        table.add_row(name, *_by_rank([of(sheet) for sheet in sheets], size))
+        shown.append(name)
+        table.add_row(name, *_by_rank(values, size))
     capacities = [sheet.capacity for sheet in sheets if sheet.capacity is not None]
     if len(capacities) == len(sheets):
         table.add_row("capacity", *_by_rank(capacities, size))
     kinds = Counter(use.profile for use in plan.devices)
     devices = ", ".join(f"{number} x {profile}" for profile, number in kinds.items())
-    return Group(table, Text(f"devices: {devices}"))
+    legend = "; ".join(what for name, what in _MEMORY.items() if name in shown)
+    return Group(table, *([Text(legend)] if legend else []), Text(f"devices: {devices}"))
 
 
-def communication(plan: PlanData) -> Table:
+def communication(plan: PlanData) -> RenderableType:
     """What is sent between states and between stages, forward and backward, and what is left: gradients and what ops add up."""
     columns = _rank_columns(plan)
     table = plain_table("tensor", "exchange", *columns, numbers=columns)
@@ -132,7 +156,15 @@ def communication(plan: PlanData) -> Table:
     table.add_row("parameters", "gradients, and reductions inside ops", *_by_rank(rest, size))
     table.add_section()
     table.add_row("", "all", *_by_rank(plan.predicted.communication_bytes, size))
-    return table
+    used = {
+        state
+        for stage in plan.stages
+        for step in stage.transitions
+        if any(step.forward_bytes) or any(step.backward_bytes)
+        for state in (step.source, step.target)
+    }
+    legend = "; ".join(f"{state}: {what}" for state, what in STATE_WORDS.items() if state in used)
+    return Group(table, *([Text(legend)] if legend else []))
 
 
 def _payloads(
@@ -141,8 +173,8 @@ def _payloads(
     """(tensor, exchange, ranks that send, bytes of each) of every transition and transfer, in each direction."""
     for stage in plan.stages:
         for step in stage.transitions:
-            what = f"{step.exchange} {step.source}→{step.target}"
-            name = step.made_by or step.tensor
+            what = f"{step.exchange.replace('_', ' ')} {step.source}→{step.target}"
+            name = made_by(step.made_by) or step.tensor
             yield name, f"{what}, forward", stage.devices, step.forward_bytes
             yield name, f"{what}, backward", stage.devices, step.backward_bytes
     for position, stage in enumerate(plan.stages):
@@ -156,7 +188,7 @@ def by_target(stage: StagePlan) -> list[tuple[int, str, tuple[int, ...], tuple[i
     """What a stage sends: target, what made it, bytes of each of its ranks, and of each rank of the target back."""
 
     def key(transfer: PlannedTransfer) -> tuple[int, str]:
-        return transfer.target, transfer.made_by or transfer.tensor
+        return transfer.target, made_by(transfer.made_by) or transfer.tensor
 
     found = []
     for (target, what), group in groupby(sorted(stage.sends, key=key), key=key):
@@ -170,15 +202,23 @@ def _sums(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*rows, strict=True)))
 
 
+METHODS = {
+    "model": "stated halo model (the graph is not here; see the notes)",
+    "metis": "METIS",
+}
+"""How parts were made, for people; other methods go by their own names."""
+
+
 def partition(use: PartitionUse) -> RenderableType:
     """Owned nodes, edges and halo of every part, and the edges that cross."""
     closed = use.method == "closed"
     edges = sum(use.owned_edges)
     share = use.cut_edges / edges if edges else 0.0
+    seed = "" if use.method == "model" else f", seed {use.seed}"
     summary = (
         f"{count(use.parts, 'part')} of whole graphs: none of {count(edges, 'edge')} crosses"
         if closed
-        else f"{use.method}, {count(use.parts, 'part')}, seed {use.seed}: "
+        else f"{METHODS.get(use.method, use.method)}, {count(use.parts, 'part')}{seed}: "
         f"{use.cut_edges:,} of {count(edges, 'edge')} cross ({percent(share)})"
     )
     many = use.parts > RANKS_SHOWN
@@ -198,11 +238,8 @@ def partition(use: PartitionUse) -> RenderableType:
     return Group(Text(summary), table)
 
 
-LEGEND = {
-    "O": "owned rows",
-    "H": "owned and halo rows",
-    "R": "everything",
-    "S": "partial sums",
+LEGEND: dict[str, str] = {
+    **{str(state): words for state, words in STATE_WORDS.items()},
     "counted": "owned rows, with the count of all rows",
 }
 """What the names of strategies say."""

@@ -91,7 +91,7 @@ def headline(plan: PlanData) -> str:
     unproven = any(
         a.step_seconds is not None and a.lower_bound_seconds is None for a in plan.alternatives
     )
-    among = ", stages aside" if unproven and plan.pipeline is None else ""
+    among = " among plans without stages" if unproven and plan.pipeline is None else ""
     best = "the best" if plan.pipeline is None or plan.rebound else "the best cut into stages"
     sure = {
         "optimal": f"proven optimal for these prices{among}",
@@ -136,9 +136,8 @@ def reasons(plan: PlanData) -> list[str]:
         )
         lines = [f"chosen for the {measure} of {count(len(priced), 'priced candidate')}"]
     chosen = next((a for a in plan.alternatives if a.chosen), None)
-    for rival in plan.alternatives:
-        if chosen is not None and rival is not chosen and rival.step_seconds is not None:
-            lines.append(against(chosen, rival))
+    if chosen is not None:
+        lines += [against(chosen, rival) for rival in _rivals(plan, chosen)]
     if (
         chosen is not None
         and not plan.forced
@@ -152,6 +151,22 @@ def reasons(plan: PlanData) -> list[str]:
     if not plan.deterministic:
         lines.append("the search was stopped by the clock: another run may plan differently")
     return lines
+
+
+def _rivals(plan: PlanData, chosen: Alternative) -> list[Alternative]:
+    """The cheapest of each strategy with a price, in the order of the candidates; the table has them all."""
+
+    def worth(candidate: Alternative) -> float:
+        value = candidate.peak_bytes if plan.objective == "memory" else candidate.step_seconds
+        return value or 0.0
+
+    best: dict[str, Alternative] = {}
+    for rival in plan.alternatives:
+        if rival is chosen or rival.step_seconds is None:
+            continue
+        if rival.strategy not in best or worth(rival) < worth(best[rival.strategy]):
+            best[rival.strategy] = rival
+    return list(best.values())
 
 
 def _passed_over(plan: PlanData, chosen: Alternative) -> bool:

@@ -18,7 +18,7 @@ from autoplan.pricing.table import Pricer, price_table
 from autoplan.search.blocks import heaviest_inputs
 from autoplan.search.check import buffers, presence
 from autoplan.search.ilp import solve as solve_programme
-from autoplan.search.infeasible import model_too_large, short_of_memory, too_large
+from autoplan.search.infeasible import MIB, Shortage, model_too_large, short_of_memory, too_large
 from autoplan.search.local import HEAVY
 from autoplan.search.optimise import optimise
 from autoplan.search.problem import NoChoice, Problem, build_problem
@@ -156,16 +156,31 @@ def _culprits(task: Task) -> str:
     return f": {'; '.join(parts)}" if parts else ""
 
 
-def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidate:
-    """Price the group, choose strategies, simulate."""
+def with_needs(task: Task, candidate: Candidate) -> Candidate:
+    """A candidate that was rejected before its activations were counted, with the memory that it takes in all."""
+    if candidate.suffices or candidate.strategy not in ("single", "data"):
+        return candidate
+    cut = task.cuts[len(candidate.ranks)] if candidate.strategy == "data" else None
+    group = Group(task.cluster, candidate.ranks, cut)
+    found = _search(task, candidate.name, candidate.strategy, group, early=False)
+    if found.needs is None:
+        return candidate
+    reason = f"{candidate.reason}; with activations {found.needs / MIB:.1f} MiB"
+    return replace(candidate, reason=reason, needs=found.needs, suffices=found.suffices)
+
+
+def _search(
+    task: Task, name: str, strategy: Strategy, group: Group, *, early: bool = True
+) -> Candidate:
+    """Price the group, choose strategies, simulate; ``early``: not where the model alone does not fit."""
     room = task.options.head_room
     kinds = {device.profile.kind for device in group.devices}
     static = static_memory(task.parameters, task.optimizer, training=task.training, kinds=kinds)
-    reason = too_large(task.parameters, task.cluster.devices, room) or model_too_large(
+    short = too_large(task.parameters, task.cluster.devices, room) or model_too_large(
         static, task.optimizer, group.devices, room
     )
-    if reason is not None:
-        return Candidate(name, strategy, group.ranks, reason=reason)
+    if short is not None and early:
+        return rejected(name, strategy, group.ranks, short)
     table = price_table(task.graph, task.stats, group, task.pricer, training=task.training)
     memory = memory_model(task.graph, task.stats, group, static, training=task.training)
     fixed = fixed_costs(task.parameters, task.optimizer, group, task.pricer, training=task.training)
@@ -192,8 +207,8 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
         return Candidate(name, strategy, group.ranks, reason=reason)
     solution = _optimise(task, group, problem, share=share)
     if solution.assignment is None or solution.evaluation is None:
-        reason = _why_not(task, group, problem, solution, share=share)
-        return Candidate(name, strategy, group.ranks, reason=reason)
+        short = _why_not(task, group, problem, solution, share=share)
+        return rejected(name, strategy, group.ranks, short)
     choices = dict(
         pick
         for block, number in enumerate(solution.assignment)
@@ -226,6 +241,18 @@ def _search(task: Task, name: str, strategy: Strategy, group: Group) -> Candidat
         gap=solution.gap,
         lower_bound_seconds=solution.bound if task.objective == "time" else None,
         deterministic=solution.deterministic,
+    )
+
+
+def rejected(name: str, strategy: Strategy, ranks: tuple[int, ...], short: Shortage) -> Candidate:
+    """A candidate that does not fit."""
+    return Candidate(
+        name,
+        strategy,
+        ranks,
+        reason=short.reason,
+        needs=short.capacity,
+        suffices=short.exact,
     )
 
 
@@ -306,9 +333,13 @@ def _limits(options: SearchOptions) -> SolverLimits:
     return SolverLimits(options.gap, options.node_limit, options.time_limit_seconds)
 
 
-def _why_not(task: Task, group: Group, problem: Problem, solution: Solution, *, share: bool) -> str:
+def _why_not(
+    task: Task, group: Group, problem: Problem, solution: Solution, *, share: bool
+) -> Shortage:
     if solution.status == "unknown":
-        return f"no solution within {task.options.node_limit} nodes of the search; raise node_limit"
+        return Shortage(
+            f"no solution within {task.options.node_limit} nodes of the search; raise node_limit"
+        )
     if problem.limited:
         least = solve_programme(problem, objective="memory", limits=_limits(task.options))
         if least.evaluation is None or not least.evaluation.fits:
@@ -316,8 +347,8 @@ def _why_not(task: Task, group: Group, problem: Problem, solution: Solution, *, 
                 task.graph, problem, least, group.devices, task.options.head_room
             )
     if share:
-        return f"sharing rows out leaves no consistent choice of states{_culprits(task)}"
-    return "no choice of strategies satisfies all the states that ops need"
+        return Shortage(f"sharing rows out leaves no consistent choice of states{_culprits(task)}")
+    return Shortage("no choice of strategies satisfies all the states that ops need")
 
 
 def _planned(

@@ -114,6 +114,7 @@ class Candidate:
         lower_bound_seconds: no plan of this candidate is faster; None where nothing was proven.
         deterministic: False when a wall clock stopped the solver.
         reason: why it was rejected, or None.
+        needs: where memory is why, bytes that each of its devices must have; suffices: with that much it fits, else it takes more.
     """
 
     name: str
@@ -139,6 +140,8 @@ class Candidate:
     lower_bound_seconds: float | None = None
     deterministic: bool = True
     reason: str | None = None
+    needs: float | None = None
+    suffices: bool = True
 
     @property
     def feasible(self) -> bool:

@@ -12,7 +12,8 @@ from autoplan.errors import InfeasibleError, PlanError
 from autoplan.graphstats import GraphStats
 from autoplan.opgraph import OpGraph
 from autoplan.pricing.table import Pricer
-from autoplan.search.candidates import Task, data_refused, one_group_candidates, ranking
+from autoplan.search.candidates import Task, data_refused, one_group_candidates, ranking, with_needs
+from autoplan.search.refusals import nothing_possible
 from autoplan.search.result import (
     FAMILIES,
     Candidate,
@@ -104,7 +105,7 @@ def solve(
     allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
     ranked = ranking(_asked_for(allowed, len(cluster.devices), strategy), objective)
     if not ranked:
-        raise InfeasibleError(_nothing(allowed))
+        raise InfeasibleError(nothing_possible(_measured(task, allowed)))
     best = ranked[0]
     return SearchResult(
         best=best,
@@ -136,9 +137,20 @@ def without(result: SearchResult, name: str, reason: str, devices: int) -> Searc
     allowed = [c for c in candidates if strategy in ("auto", c.strategy)]
     ranked = ranking(_asked_for(allowed, devices, strategy), result.objective)
     if not ranked:
-        raise InfeasibleError(_nothing(allowed))
+        raise InfeasibleError(nothing_possible(allowed))
     gap = _gap(ranked[0], ranked, result.objective)
     return replace(result, best=ranked[0], candidates=candidates, gap=gap)
+
+
+def _measured(task: Task, rejected: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates, of each family the one on most devices with all that it needs."""
+    most: dict[str, int] = {}
+    for candidate in rejected:
+        most[candidate.strategy] = max(most.get(candidate.strategy, 0), len(candidate.ranks))
+    return [
+        with_needs(task, c) if len(c.ranks) == most[c.strategy] and len(rejected) > 1 else c
+        for c in rejected
+    ]
 
 
 def _asked_for(allowed: Sequence[Candidate], devices: int, strategy: str) -> Sequence[Candidate]:
@@ -164,11 +176,3 @@ def _gap(best: Candidate, ranked: Sequence[Candidate], objective: str) -> float:
         return 0.0
     gap = (value - min(bounds)) / value
     return gap if gap > 1e-9 else 0.0
-
-
-def _nothing(rejected: Sequence[Candidate]) -> str:
-    reasons = list(dict.fromkeys(c.reason or "" for c in rejected))
-    if len(reasons) == 1:
-        return reasons[0]
-    each = "; ".join(f"{c.name}: {c.reason}" for c in rejected)
-    return f"no plan is possible: {each}"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from autoplan.opgraph import OpStrategy
 from autoplan.plan import Schedule, Strategy
-from autoplan.search.candidates import Task, not_shareable
-from autoplan.search.infeasible import stages_too_small, too_large
+from autoplan.search.candidates import Task, not_shareable, rejected
+from autoplan.search.infeasible import Shortage, stages_too_small, too_large
 from autoplan.search.layouts import Layout, Shape, layouts, micro_batch_counts, shapes
 from autoplan.search.local import NotLocal, local_strategies, lossy_notes
 from autoplan.search.result import Candidate
@@ -88,9 +88,11 @@ class _Search:
         task = self.task
         devices = len(task.cluster.devices)
         name = shape.name(devices)
+        ranks = tuple(range(min(shape.devices, devices)))
         reason = self._refused(shape)
+        if isinstance(reason, Shortage):
+            return rejected(name, shape.strategy, ranks, reason)
         if reason is not None:
-            ranks = tuple(range(min(shape.devices, devices)))
             return Candidate(name, shape.strategy, ranks, reason=reason)
         settings: list[_Setting] = []
         short: list[tuple[Layout, StageProblem]] = []
@@ -104,12 +106,14 @@ class _Search:
                 return found
         first = self._layouts(shape)[0]
         problems = short or [(s.plan.layout, s.problem) for s in settings]
-        reason = (
+        why = (
             stages_too_small(task.graph, problems, task.options.head_room)
             if problems
-            else f"the program has fewer parts that a cut may separate than {shape.stages} stages"
+            else Shortage(
+                f"the program has fewer parts that a cut may separate than {shape.stages} stages"
+            )
         )
-        return Candidate(name, shape.strategy, first.ranks, reason=reason)
+        return rejected(name, shape.strategy, first.ranks, why)
 
     def _layouts(self, shape: Shape) -> tuple[Layout, ...]:
         """Where its ranks lie, with every number of micro-batches."""
@@ -143,7 +147,7 @@ class _Search:
                 least = largest
         return found
 
-    def _refused(self, shape: Shape) -> str | None:
+    def _refused(self, shape: Shape) -> str | Shortage | None:
         """Why there can be no such plan, before anything is priced."""
         task = self.task
         if task.graph.single_only is not None:

@@ -154,7 +154,7 @@ def test_sizes_of_a_graph_that_is_not_here_are_analysed_too() -> None:
     assert report.structure is None
     text = analysis_text(report)
     _sound(text)
-    assert "the halo is a model" in " ".join(text.split())
+    assert "modelled, not measured" in " ".join(text.split())
 
 
 class Wasteful(nn.Module):

@@ -30,8 +30,8 @@ def test_another_strategy_differs_in_answer_devices_prices_and_states() -> None:
     assert changes["predicted", "sent by all devices"] == (18 * KIB, 0)
     assert changes["partition", "method"] == ("metis", None)
     assert changes["candidates", "single"] == ("priced", "chosen")
-    assert changes["memory", "inputs"] == (50 * KIB, 100 * KIB)
-    assert changes["communication", "v7: halo_exchange O→H"] == (10 * KIB, None)
+    assert changes["memory", "graph"] == (50 * KIB, 100 * KIB)
+    assert changes["communication", "v7: halo exchange O→H"] == (10 * KIB, None)
     assert changes["states", "conv1.lin"] == ("O 1", "R 1")
     assert changes["states", "conv1"] == ("H 1, O 1", None)
     assert not [part for part, _ in changes if part in ("fingerprints", "document")]

@@ -103,8 +103,8 @@ def test_optimal_says_nothing_of_stages_that_have_no_bound() -> None:
         plan.alternatives[0], name="model of 2 stages", strategy="model", lower_bound_seconds=None
     )
     with_stages = dataclasses.replace(plan, alternatives=(*plan.alternatives, rival))
-    assert "proven optimal for these prices, stages aside" in explain(with_stages)
-    assert "stages aside" not in explain(plan)
+    assert "proven optimal for these prices among plans without stages" in explain(with_stages)
+    assert "without stages" not in explain(plan)
 
 
 def test_the_document_has_all_that_is_sent() -> None:
@@ -120,7 +120,7 @@ def test_differences_of_pipelines_are_named() -> None:
     named = {(change.part, change.name) for change in changes}
     assert ("stages", "replicas") in named
     assert ("stages", "micro-batches of a replica") in named
-    assert ("communication", "aten.relu in forward: stage 0 to 1") in named
+    assert ("communication", "relu in the model itself: stage 0 to 1") in named
     text = differences(changes, "a.json", "b.json")
     assert "Stages" in text.splitlines()
     assert compare(pipeline_plan(), pipeline_plan()) == ()

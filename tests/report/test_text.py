@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from autoplan.opnames import made_by
 from autoplan.plan import Alternative, PlanData
 from autoplan.report.text import WIDTH, against, explain, wrapped
+from autoplan.search.refusals import refusals
 from tests.report.plans import data_plan, single_plan
 
 
@@ -84,7 +86,40 @@ def test_every_candidate_is_listed_with_its_price_or_its_reason() -> None:
     lines = section(explain(data_plan()), "Candidates")
     assert row(lines, "single")[1].strip() == "1.20 ms"
     assert row(lines, "data on 2")[-1].strip() == "chosen"
-    assert row(lines, "model:stages")[-1].strip() == "not in this version"
+    assert lines[-2:] == ["rejected:", "model:stages: not in this version"]
+
+
+def test_equal_reasons_are_told_once_with_how_many_there_are() -> None:
+    why = "one connected graph cannot be cut"
+    named = [Alternative(f"pipeline {n}", "pipeline", n, None, None, None, why) for n in range(7)]
+    hybrid = Alternative("hybrid", "hybrid", 4, None, None, None, why)
+    plan = data_plan()
+    plan = replace(plan, alternatives=(*plan.alternatives, *named, hybrid))
+
+    lines = section(explain(plan), "Candidates")
+
+    assert lines[-1] == f"8 candidates (7 pipeline, 1 hybrid): {why}"
+    assert refusals(named[:2]) == [f"pipeline 0, pipeline 1: {why}"]
+
+
+def test_of_each_strategy_the_best_rival_is_compared() -> None:
+    plan = single_plan()
+    others = [Alternative(f"data {n}", "data", n, n * 1e-2, 0.0, None, None) for n in (2, 3, 4)]
+    lines = section(explain(replace(plan, alternatives=(*plan.alternatives, *others))), "Plan")
+    assert sum("would take" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("aten.mm in convs.1.lin", "mm in convs.1.lin"),
+        ("aten.relu_ in forward", "relu_ in the model itself"),
+        ("v7", "v7"),
+        ("", ""),
+    ],
+)
+def test_operators_go_by_readable_names(name: str, shown: str) -> None:
+    assert made_by(name) == shown
 
 
 def test_what_dominates_a_step_is_named() -> None:
@@ -117,7 +152,10 @@ def test_memory_has_a_column_for_every_rank_and_the_peak_is_their_sum() -> None:
     lines = section(explain(data_plan()), "Memory per device, at its peak")
     assert lines[0].split() == ["rank", "0", "rank", "1"]
     assert row(lines, "peak") == [c for c in row(lines, "peak") if c.strip() == "196 KiB"]
-    assert "capacity" in lines[-2]
+    assert any(line.startswith("capacity") for line in lines)
+    assert any(line.startswith("reserved") for line in lines)
+    # what is zero everywhere is no row
+    assert not any(line.startswith("buffers") for line in lines)
 
 
 def test_many_ranks_are_summed_up() -> None:
@@ -167,4 +205,4 @@ def test_a_model_of_many_modules_is_shown_by_first_parts() -> None:
 def test_brackets_and_colons_of_a_reason_stay() -> None:
     rejected = Alternative("odd", "model", 2, None, None, None, "layers[0] :fire: [/red] is whole")
     text = explain(dataclasses.replace(data_plan(), alternatives=(rejected,)))
-    assert row(section(text, "Candidates"), "odd")[-1].strip() == "layers[0] :fire: [/red] is whole"
+    assert section(text, "Candidates")[-1] == "odd: layers[0] :fire: [/red] is whole"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -143,6 +144,22 @@ def test_activations_that_fit_nowhere_name_the_shortage():
         plan(gcn(), stats(100_000, 1_000_000), cluster(2, memory_bytes=8 << 20))
 
 
+def test_the_smallest_change_that_would_fit_comes_first_and_is_enough():
+    big = tuple(ModelTensor(f"w{i}", 1 << 20, True) for i in range(3))
+    graph, sizes = gcn(), stats(1000, 200_000, parts=(2, 3))
+    with pytest.raises(InfeasibleError) as raised:
+        plan(graph, sizes, cluster(3, memory_bytes=2 << 20), parameters=big)
+    lines = str(raised.value).splitlines()
+    found = re.search(r"smallest change .* at least ([\d.]+) MiB each, for (.*)$", lines[0])
+    assert found is not None
+    assert lines[1].startswith(f"  {found[2]}: ")
+    # equal reasons, and candidates of one strategy, are told once
+    assert len(lines) < 9
+    enough = float(found[1]) + 0.1
+    fits = plan(graph, sizes, cluster(3, memory_bytes=int(enough * 2**20)), parameters=big)
+    assert fits.best.name == found[2]
+
+
 def test_memory_limit_forces_data_where_one_device_is_too_small():
     graph, sizes = gcn(), stats(1000, 200_000)
     free = plan(graph, sizes, cluster(2, latency=10.0))
@@ -157,7 +174,7 @@ def test_memory_limit_forces_data_where_one_device_is_too_small():
 def test_head_room_is_part_of_the_limit():
     graph, sizes = gcn(), stats(1000, 200_000)
     peak = plan(graph, sizes, cluster(1)).best.prediction.peak_bytes[0].value
-    with pytest.raises(InfeasibleError, match="stays free"):
+    with pytest.raises(InfeasibleError, match=r"10 % of it reserved"):
         plan(graph, sizes, cluster(1, memory_bytes=int(peak * 1.05)))
     none = SearchOptions(head_room=0.0)
     assert plan(graph, sizes, cluster(1, memory_bytes=int(peak * 1.05)), options=none).best
