@@ -126,6 +126,23 @@ class GraphSpec:
         return self.features if isinstance(self.features, Mapping) else {NODE: self.features}
 
     @property
+    def attributes(self) -> str:
+        """What a model for it must take and give: ``x of 128 columns, 40 classes``."""
+        if self.several_types:
+            told = [f"{kind}.x of {count} columns" for kind, count in self.widths.items()]
+            told += [f"{kind} without x" for kind in self.node_counts if kind not in self.widths]
+        else:
+            told = [f"x of {self.widths[NODE]} columns"]
+        if self.edge_features is not None:
+            told.append(f"edge_attr of {self.edge_features} columns")
+        if self.classes is not None:
+            of = f" of {self.target}" if self.target is not None else ""
+            told.append(
+                f"{self.classes} {'labels of 0 or 1' if self.multilabel else 'classes'}{of}"
+            )
+        return ", ".join(told)
+
+    @property
     def total_nodes(self) -> int:
         """Of all types."""
         return sum(self.node_counts.values())

@@ -7,6 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from autoplan.graphsizes import PUBLIC
+
+_PUBLIC = "; ".join(f"{spec.name}: {spec.attributes}" for spec in PUBLIC)
+
 TargetArgument = Annotated[
     str,
     typer.Argument(
@@ -68,8 +72,8 @@ GraphSpecName = Annotated[
     typer.Option(
         "--graph-spec",
         metavar="NAME",
-        help="Instead of the function's graph the sizes of a public one, for planning only: Reddit, Yelp, ogbn-arxiv, "
-        "ogbn-products, ogbn-papers100M, ogbn-mag.",
+        help="Instead of the function's graph the sizes of a public one, for planning only; the model must take its "
+        f"features and give its classes. {_PUBLIC}.",
     ),
 ]
 SavedPlan = Annotated[

@@ -138,14 +138,24 @@ def given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def written(context: typer.Context, option: str) -> str:
+    """An option as the user wrote it: of two that switch each other off (``--exact/--lossy``), the one that holds."""
+    for parameter in context.command.params:
+        if parameter.name == option:
+            off = bool(parameter.secondary_opts) and context.params.get(option) is False
+            return (parameter.secondary_opts if off else parameter.opts)[0]
+    return f"--{option.replace('_', '-')}"
+
+
 def saved_plan_alone(context: typer.Context, *options: str, plan: str = "--plan") -> None:
     """Raises InputError for an option given beside a saved plan (``plan``, as the user wrote it) that the plan decides."""
     for option in options:
         if given(context, option):
-            name = option.replace("_", "-")
+            name = written(context, option)
+            what = "decides whether it is exact" if option == "exact" else f"has its {name[2:]}"
             raise InputError(
-                f"{plan} and --{name} exclude each other: a saved plan has its {name}; "
-                f"leave out --{name}, or plan again without {plan}"
+                f"{plan} and {name} exclude each other: a saved plan {what}; "
+                f"leave out {name}, or plan again without {plan}"
             )
 
 

@@ -134,7 +134,7 @@ def _failure(what: str, error: Exception) -> str:
 
 def _advice(error: Exception, frames: Sequence[traceback.FrameSummary]) -> str:
     """What to do where a conversion of PyG raises an error of torch's: its message alone does not tell."""
-    if not any(frame.name == "to_hetero" for frame in frames):
+    if not any(frame.name in ("to_hetero", "to_hetero_with_bases") for frame in frames):
         return ""
     # torch is there: the user's file has it
     from autoplan.trace.conversion import pooling_advice, pooling_in

@@ -1,6 +1,6 @@
 """Plans of steps that have no program to rewrite: plain PyTorch on one device, in this process (torch).
 
-A private copy of the model runs, in the traced step's own module; weights and buffers go back to the user's model.
+A private copy of the model runs, in the traced step's own module; weights, buffers and plain attributes go back to the user's model.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from autoplan.execute.job import Evaluation, RankResult
 from autoplan.execute.optimizers import OptimizerSpec
 from autoplan.execute.progress import EpochReport, progress_bar
 from autoplan.execute.train import TrainResult, combine
+from autoplan.planner.attributes import attributes_of, bring_back
 from autoplan.planner.source import Source
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
@@ -72,12 +73,13 @@ def eager_train(
     evaluate_every: int | None,
     progress: bool,
 ) -> TrainResult:
-    """Trains in this process and copies weights and buffers into the user's model.
+    """Trains in this process and copies weights, buffers and what forward counts in plain attributes into the user's model.
 
     Raises:
         PlanError: there is no loss, or no parameter that asks for a gradient.
     """
     module = training.traced.module
+    attributes = attributes_of(module.get_submodule("model"))
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not training.traced.has_loss or not trained:
         raise PlanError(
@@ -115,6 +117,7 @@ def eager_train(
                 reporter.report(EpochReport(epoch, losses[-1], metrics))
     size_lazy(model, module.get_submodule("model"))
     model.load_state_dict(module.get_submodule("model").state_dict())
+    bring_back(attributes, module.get_submodule("model"), model)
     result = RankResult(
         losses=tuple(losses),
         evaluations=tuple(evaluations),

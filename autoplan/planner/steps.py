@@ -12,6 +12,7 @@ from autoplan.device import Cluster
 from autoplan.errors import AutoplanError, GuardError, TraceError
 from autoplan.execute.collection import GraphCollection
 from autoplan.execute.steps import cut_parts
+from autoplan.graphspec import GraphSpec
 from autoplan.graphstats import GraphStats, PartitionStats
 from autoplan.opgraph import EDGE, GRAPH, NODE
 from autoplan.partition.halo import Shard
@@ -47,9 +48,9 @@ def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Work
     Raises:
         TraceError: see `make_workload` and `check_on_graph`.
     """
-    workload = make_workload(model, source.whole, source.request(request))
     if source.spec is not None:
-        return held_to_sizes(check_on_graph(workload, source.whole), source.spec)
+        return held_to_sizes(_on_stand_in(model, source, source.spec, request), source.spec)
+    workload = make_workload(model, source.whole, source.request(request))
     program = workload.traced.program
     if not source.streamed or program is None or not workload.general:
         return check_on_graph(workload, source.typical)
@@ -61,6 +62,20 @@ def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Work
     except GuardError as error:
         return concrete(workload, f"not valid for every batch: {error}")
     return check_on_graph(workload, source.typical)
+
+
+def _on_stand_in(
+    model: nn.Module, source: Source, spec: GraphSpec, request: StepRequest
+) -> Workload:
+    """The workload on the small graph that was generated for a spec; what fails there is told as what it is."""
+    try:
+        workload = make_workload(model, source.whole, source.request(request))
+        return check_on_graph(workload, source.whole)
+    except TraceError as error:
+        told = str(error).replace("drawn from the graph", "with these widths")
+        raise TraceError(
+            f"the model or loss does not fit the sizes of {spec.name} ({spec.attributes}): {told}"
+        ) from error
 
 
 def _with_few_rows(workload: Workload, source: Source) -> Workload:

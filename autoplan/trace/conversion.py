@@ -26,7 +26,7 @@ def pooling_advice(function: str) -> str:
     """That a readout belongs outside of a converted model."""
     return (
         f"{function} reads out whole graphs, which to_hetero cannot convert: pool per node type outside of the converted "
-        f"model, for example {function}(out['paper'], graph['paper'].batch)"
+        f"model, for each node type kind {function}(out[kind], graph[kind].batch)"
     )
 
 

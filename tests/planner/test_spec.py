@@ -13,6 +13,7 @@ from torch_geometric.nn import GCN, HeteroConv, SAGEConv
 
 import autoplan
 from autoplan import GraphSpec, errors
+from autoplan.cli.options import _PUBLIC
 from autoplan.graphsizes import PUBLIC
 from autoplan.partition.measure import measure
 from autoplan.partition.metis import partition_nodes
@@ -172,3 +173,25 @@ def test_the_halo_model_holds_within_what_it_states_on_a_real_graph(data_directo
 def test_sizes_that_cannot_be_are_refused_with_what_to_give(make, said: str) -> None:
     with pytest.raises(errors.PlanError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (lambda: GCN(64, 16, 2, 40), "x of 128 columns, 40 classes"),
+        (lambda: GCN(128, 16, 2, 10), "ogbn-arxiv (x of 128 columns, 40 classes)"),
+    ],
+)
+def test_a_model_of_other_widths_is_told_those_of_the_sizes(model, said: str) -> None:
+    with pytest.raises(errors.TraceError) as raised:
+        autoplan.optimize(model(), ARXIV, "2xcpu")
+    message = str(raised.value)
+    assert said in message
+    assert "drawn from the graph" not in message
+
+
+def test_readme_and_help_tell_the_widths_of_every_public_graph(repository: Path) -> None:
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    for spec in PUBLIC:
+        assert spec.attributes in _PUBLIC
+        assert f"| `{spec.name}` | {spec.attributes} |" in readme
