@@ -69,6 +69,27 @@ def test_python_blocks_run(
         assert words in out
 
 
+def without_numbers(line: str) -> str:
+    """A line as its words: numbers, their units, rules of tables and blanks aside."""
+    words = re.sub(r"[-+]?\d[\d.,e-]*( (ms|µs|s|B|KiB|MiB|GiB|%|x)(?!\w))?", "#", line)
+    return " ".join(re.sub("─+", "─", words).split())
+
+
+def test_the_printed_plan_is_one_that_is_printed(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prices depend on the processor; all words are those that the program says."""
+    text = (repository / "README.md").read_text(encoding="utf-8")
+    shown = text[text.index("\n    Plan\n") : text.index("\n    loss ")]
+    code = blocks(repository, "python")[0]
+    exec(code[: code.index("result = ")], {"__name__": "readme"})
+    said = {without_numbers(line) for line in capsys.readouterr().out.splitlines()}
+    for line in shown.splitlines():
+        # by how much is a word, too
+        if line.strip() not in ("", "...") and " would take " not in line:
+            assert without_numbers(line) in said, line
+
+
 def test_commands_are_parsed(repository: Path) -> None:
     found = commands(repository)
     group = typer.main.get_command(app)

@@ -52,7 +52,7 @@ def op_notes(workload: Workload) -> list[str]:
     layers = layers_of(workload.opgraph)
     return [
         f"nothing reads the results of {count(len(unread), 'op')} in "
-        f"{listed(list(dict.fromkeys(layers[op] for op in unread)))}: leave them out of forward, or use their results"
+        f"{listed(list(dict.fromkeys(layers[op] for op in unread)))}: leave them out of forward where you can"
     ]
 
 

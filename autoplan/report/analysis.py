@@ -37,8 +37,14 @@ CLASSES = (
 )
 """What the kinds of work are."""
 
+OPS = (
+    "below each op: how it is priced, its kind of work, and what each dimension of its first result counts ([node, "
+    "feature]; const: a fixed size)."
+)
+"""What the lines of an op say."""
+
 LEGEND = (
-    "fwd, bwd: forward and backward pass; bytes: read and written; nnz: rows gathered or scattered, nonzeros of sparse factors; density: of these among all row "
+    "(model), (loss): ops of the model's own forward, and of the loss; fwd, bwd: forward and backward pass; bytes: read and written; nnz: rows gathered or scattered, nonzeros of sparse factors; density: of these among all row "
     "pairs; work: operations and elements moved; depth: the longest chain of them; parallel: work / depth; kept: for "
     "backward; once: ops that depend on the graph alone and can leave the training loop; unread: ops whose results nothing "
     "reads."
@@ -239,7 +245,7 @@ def _ops(figures: Analysis) -> Stack:
         for op in (by_index[index] for index in group.ops):
             table.add_row(Name(*_op_lines(op)), *_both(op.forward, op.backward))
         tables += [table, Text("")]
-    return Stack(*tables[:-1])
+    return Stack(*tables, Text(OPS))
 
 
 def _op_lines(op: OpFigures) -> tuple[str, list[str]]:
@@ -322,8 +328,8 @@ def _wasted(figures: Analysis) -> list[str]:
     ]
     return [
         f"nothing reads the results of {count(total.unread, 'op')} ({listed(layers)}): {decimal(work)} of "
-        f"{decimal(total.forward.work)} operations of a forward pass are wasted; leave them out of forward, or use their "
-        "results; --ops marks them unread"
+        f"{decimal(total.forward.work)} operations of a forward pass are wasted; leave them out of forward where you can; "
+        "--ops marks them unread"
     ]
 
 

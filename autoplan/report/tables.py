@@ -105,7 +105,7 @@ _MEMORY = {
     "graph": "graph: its tensors",
     "transient": "transient: what lives only while ops run",
     "buffers": "buffers: of the largest exchange",
-    "reserved": "reserved: left free, as the allocator and others need some",
+    "reserved": "reserved: the share of the capacity that plans leave free",
 }
 """What the rows of the memory table are that do not say it themselves."""
 
@@ -153,7 +153,8 @@ def communication(plan: PlanData) -> RenderableType:
             rest[rank] -= value
         table.add_row(what, exchange, *_by_rank(sent, size))
     # a loss that is summed inside an op, and the headers of messages, are not listed by themselves
-    table.add_row("parameters", "gradients, and reductions inside ops", *_by_rank(rest, size))
+    if any(rest) or not table.rows:
+        table.add_row("parameters", "gradients, and reductions inside ops", *_by_rank(rest, size))
     table.add_section()
     table.add_row("", "all", *_by_rank(plan.predicted.communication_bytes, size))
     used = {
