@@ -3,6 +3,7 @@
 #   make demo            one graph and many: every strategy in turn, predicted and measured, verified
 #   make test            formatting, lint, types, layers, tests
 #   make accept ISSUE=3  what the issue says the project must show; without ISSUE: the stored results
+#   make bench-steps     plain PyG against autoplan on one device, 14 models; MODEL=GCN GRAPH=amazon_cs for one
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test accept clean
+.PHONY: help setup demo test accept bench-steps clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,6 +40,9 @@ test: $(INSTALLED)
 
 accept: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.accept $(if $(ISSUE),--issue $(ISSUE))
+
+bench-steps: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.steps $(if $(MODEL),--model $(MODEL)) $(if $(GRAPH),--graph $(GRAPH))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
