@@ -7,6 +7,16 @@ from collections.abc import Iterable
 from autoplan.opgraph import OpGraph
 from autoplan.storage import storages
 
+_HEAVY = frozenset({"dense", "gather", "scatter", "spmm"})
+
+
+def is_waste(kind: str, *, computes: bool) -> bool:
+    """Whether an unread op of this kind of work costs something that leaving it out would save.
+
+    Views cost nothing; copies are mostly those that torch's own operators make and drop.
+    """
+    return kind in _HEAVY or computes
+
 
 def unread_ops(graph: OpGraph) -> tuple[int, ...]:
     """Indices of the ops of which nothing reaches an output, a buffer, a decision of Python's or a number that it reads.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from autoplan.analysis import layers_of
 from autoplan.planner.workload import Workload, model_tensors
 from autoplan.report.units import count, listed, size
+from autoplan.symbolic import ZERO
 from autoplan.trace.step_module import MODEL, user_name
-from autoplan.unread import by_module, read_of_model, unread_ops
+from autoplan.unread import by_module, is_waste, read_of_model, unread_ops
 
 
 def tensor_notes(workload: Workload) -> list[str]:
@@ -46,13 +47,14 @@ def tensor_notes(workload: Workload) -> list[str]:
 
 def op_notes(workload: Workload) -> list[str]:
     """Ops whose results nothing reads, by layer; as `tensor_notes`, of general traces."""
-    unread = unread_ops(workload.opgraph) if workload.general else ()
-    if not unread:
+    unread = frozenset(unread_ops(workload.opgraph) if workload.general else ())
+    ops = [op for op in workload.opgraph.ops if op.index in unread]
+    if not any(is_waste(op.forward.kind, computes=op.forward.flops != ZERO) for op in ops):
         return []
     layers = layers_of(workload.opgraph)
     return [
-        f"nothing reads the results of {count(len(unread), 'op')} in "
-        f"{listed(list(dict.fromkeys(layers[op] for op in unread)))}: leave them out of forward where you can"
+        f"nothing reads the results of {count(len(ops), 'op')} in "
+        f"{listed(list(dict.fromkeys(layers[op.index] for op in ops)))}: leave them out of forward where you can"
     ]
 
 

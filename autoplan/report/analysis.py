@@ -23,6 +23,7 @@ from autoplan.report.text import render
 from autoplan.report.units import count, decimal, digits, listed, percent, size
 from autoplan.search.refusals import refusals
 from autoplan.search.volumes import Volume
+from autoplan.unread import is_waste
 
 UNKNOWN = (
     "no rule covers them: they run replicated, and are priced by the sizes of their tensors (each read or written once, one "
@@ -316,9 +317,10 @@ def _hoisted(figures: Analysis) -> list[str]:
 def _wasted(figures: Analysis) -> list[str]:
     """What is computed for nothing, by layer."""
     total = figures.total
-    if not total.unread:
+    unread = [op for op in figures.ops if op.unread]
+    if not any(is_waste(op.kind, computes=op.forward.flops > 0) for op in unread):
         return []
-    work = sum(op.forward.work for op in figures.ops if op.unread)
+    work = sum(op.forward.work for op in unread)
     layers = [
         f"{group.unread} in {group.name}"
         if group.unread < len(group.ops)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GATConv, GCNConv, GraphSAGE
 
 import autoplan
 from autoplan.analysis import analyse_at
@@ -203,3 +203,14 @@ def test_what_nothing_reads_and_what_is_not_used_is_told_in_text_and_document() 
 )
 def test_names_break_where_their_parts_meet(name: str, width: int, lines: list[str]) -> None:
     assert broken(name, width) == lines
+
+
+def test_copies_that_operators_drop_themselves_are_marked_but_no_waste() -> None:
+    """A maximum keeps no copy of its own; the user's forward has nothing to leave out."""
+    largest = GraphSAGE(12, 8, 2, 5, aggr="max")
+    found = analyse_step(largest, source_of(graph()), parse_cluster("1xcpu"), StepRequest())
+    assert any(op.unread for op in found.figures.ops)
+    assert not any("nothing reads" in note for note in analysis_document(found)["notes"])
+    assert not any(
+        "nothing reads" in n for n in autoplan.optimize(largest, graph(), "cpu").data.notes
+    )
