@@ -271,7 +271,7 @@ def _by_name(
         return Argument(name, "graph")
     raise TraceError(
         f"{type(model).__name__}.forward needs {name!r}, which the graph does not have; it has "
-        f"{known}. Set graph.{name}, or say which attribute it is: inputs={{'{name}': 'x'}}"
+        f"{known}. Set graph.{name}, or say which attribute it is, for example inputs={{'{name}': 'x'}}"
     )
 
 
