@@ -94,7 +94,7 @@ def test_planetoid(data_directory, name, nodes, edges, features, classes, traine
     assert set(raw.x.unique().tolist()) == {0.0, 1.0}
 
 
-@pytest.mark.long
+@pytest.mark.accept
 def test_cora_reaches_the_published_accuracy(data_directory):
     assert trained_accuracy(datasets.planetoid(data_directory / "planetoid", "cora"), 200) >= 0.8
 

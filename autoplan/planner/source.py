@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader as GraphLoader
+from torch_geometric.loader.dataloader import Collater
 
 from autoplan.errors import PlanError, TraceError
 from autoplan.execute.batches import BatchOrder
@@ -83,15 +85,19 @@ def source_of(
     """What the user gave, checked.
 
     Args:
-        graph: a `Data`, a `HeteroData`, a PyG `Batch`, a sequence or data set of `Data`, or a `GraphSpec`.
-        batch_size: graphs in a step, None for all; of many graphs only. More than there are mean all.
+        graph: a `Data`, a `HeteroData`, a PyG `Batch`, a sequence or data set of `Data`, PyG's `DataLoader` of them, or a
+            `GraphSpec`.
+        batch_size: graphs in a step, None for all, or as many as a loader takes; of many graphs only. More than there are
+            mean all. Which graphs a step takes is drawn anew in every epoch, also where a loader does not shuffle.
         inputs: what the user says of attributes.
 
     Raises:
         TraceError: no graph, no graphs, or graphs that do not go together; names which and why.
-        PlanError: a batch size that is no whole number of at least 1, or one for a single graph.
+        PlanError: a batch size that is no whole number of at least 1, one for a single graph, or another than the loader's.
     """
     size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
+    if isinstance(graph, DataLoader):
+        graph, size = _loaded(graph, size)
     if isinstance(graph, Data | HeteroData) and size is None:
         return Source(graph, graph)
     if isinstance(graph, GraphSpec):
@@ -159,8 +165,6 @@ def batch_size_of(use: BatchUse | None) -> int | None:
 
 def _graphs(graph: object) -> list[Data]:
     """The graphs one by one. Raises TraceError, or PlanError for a batch size where there is one graph."""
-    if isinstance(graph, DataLoader):
-        raise TraceError(_loader_advice(graph))
     if isinstance(graph, Batch):
         try:
             return list(graph.to_data_list())
@@ -187,19 +191,49 @@ def _graphs(graph: object) -> list[Data]:
     return [graph[number] for number in range(len(graph))]
 
 
-def _loader_advice(loader: DataLoader[Any]) -> str:
+def _loaded(loader: DataLoader[Any], batch_size: int | None) -> tuple[object, int]:
+    """The data set of PyG's own loader of whole graphs, and how many of them a step takes.
+
+    Raises:
+        TraceError: a loader that does anything else, with what to give instead.
+        PlanError: another batch size is asked for.
+    """
+    reason = _strange(loader)
+    if reason is not None:
+        raise TraceError(reason)
+    size = loader.batch_size
+    assert size is not None
+    graphs = len(loader.dataset)  # type: ignore[arg-type]
+    if batch_size is not None and min(batch_size, graphs) != min(size, graphs):
+        raise PlanError(
+            f"the loader takes {size} graphs in a step and {batch_size} are asked for; give the loader alone, or "
+            f"loader.dataset and batch_size={batch_size}"
+        )
+    return loader.dataset, size
+
+
+def _strange(loader: DataLoader[Any]) -> str | None:
+    """What a loader does that a plan would not do, with the remedy."""
     name = type(loader).__name__
     if isinstance(getattr(loader, "data", None), Data | HeteroData):
         return (
             f"the graph is a {name}, which samples from one graph; sampling is not planned yet: give the graph itself, "
             "loader.data"
         )
-    collates = getattr(loader, "collate_fn", None) is not default_collate
-    hint = (
-        ""
-        if collates
-        else ", which cannot put graphs together (torch_geometric.loader.DataLoader does)"
-    )
+    together = loader.collate_fn
+    if type(loader) is not GraphLoader or not isinstance(together, Collater):
+        collates = together is not default_collate
+        hint = ", which puts graphs together in a way of its own"
+        if not collates:
+            hint = ", which cannot put graphs together (torch_geometric.loader.DataLoader does)"
+    elif type(loader.sampler) not in (RandomSampler, SequentialSampler) or not loader.batch_size:
+        hint = " with a sampler of its own"
+    elif loader.drop_last:
+        hint = " with drop_last=True, and a plan takes the last graphs, too"
+    elif together.follow_batch or together.exclude_keys:
+        hint = " with follow_batch or exclude_keys, which a plan does not follow"
+    else:
+        return None
     size = f"batch_size={loader.batch_size}" if loader.batch_size else "batch_size=..."
     return (
         f"the graph is a {name}{hint}; give its data set and the number of graphs in a step: "

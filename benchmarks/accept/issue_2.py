@@ -157,7 +157,7 @@ CHECKS = (
         "cora",
         "Cora: accuracy 0.80 and equal loss curves on 1, 2, 3 and 4 workers",
         6,
-        tests("tests/integration/test_cora.py"),
+        tests("tests/integration/test_cora.py", "tests/test_datasets.py"),
     ),
     Check(
         "verify",

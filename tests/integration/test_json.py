@@ -77,15 +77,17 @@ COMMANDS = [
     ["rebind", "plan.json", "model.py:larger", "--json"],
     ["run", "model.py:build", "--strategy", "single", "--epochs", "2", "--json"],
     ["verify", "model.py:build", "--devices", "2xcpu", "--json"],
-    ["demo", "--epochs", "2", "--json"],
     ["devices", "--json"],
     ["devices", "loud", "--json"],
     ["plugins", "--json"],
 ]
+DEMO = ["demo", "--epochs", "2", "--json"]
 
 
 @pytest.mark.long
-def test_every_command_prints_one_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("demo", [False, pytest.param(True, marks=pytest.mark.accept)])
+def test_every_command_prints_one_document(tmp_path: Path, demo: bool) -> None:
+    commands = [*COMMANDS[:-3], *([DEMO] if demo else []), *COMMANDS[-3:]]
     (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
     plugins = tmp_path / "plugins"
     dist = plugins / "loud-1.0.dist-info"
@@ -94,7 +96,7 @@ def test_every_command_prints_one_document(tmp_path: Path) -> None:
     (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
     (dist / "entry_points.txt").write_text("[autoplan]\nloud = loud_plugin\n")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DRIVER, json.dumps(COMMANDS)],
+        [sys.executable, "-W", "ignore", "-c", DRIVER, json.dumps(commands)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(plugins)])},
         capture_output=True,
@@ -102,11 +104,21 @@ def test_every_command_prints_one_document(tmp_path: Path) -> None:
         check=False,
         timeout=300,
     )
-    assert done.stdout.split() == ["0"] * len(COMMANDS), done.stderr
-    documents = [json.loads((tmp_path / f"{i}.out").read_text()) for i in range(len(COMMANDS))]
+    assert done.stdout.split() == ["0"] * len(commands), done.stderr
+    documents = [json.loads((tmp_path / f"{i}.out").read_text()) for i in range(len(commands))]
     plan, explained, *_ = documents
     assert plan == explained == json.loads((tmp_path / "plan.json").read_text())
-    demo, listed, one, installed = documents[-4:]
+    listed, one, installed = documents[-3:]
+    assert "loud" in json.dumps(listed)
+    assert "A loud device" in json.dumps(one)
+    assert "loud" in json.dumps(installed)
+    for said in ("printed by a plugin on import", "written by a hook", "written by build"):
+        assert said in done.stderr
+    if demo:
+        _check_demo(documents[-4])
+
+
+def _check_demo(demo: dict) -> None:
     candidates = {each["strategy"]: each for each in demo["candidates"]}
     assert candidates.keys() == set(FAMILIES)
     for each in candidates.values():
@@ -119,8 +131,3 @@ def test_every_command_prints_one_document(tmp_path: Path) -> None:
     for each in (candidates["data"], candidates["model"], many["data"], many["pipeline"]):
         counted = each["communication_bytes"]
         assert counted["predicted"] == counted["measured"]
-    assert "loud" in json.dumps(listed)
-    assert "A loud device" in json.dumps(one)
-    assert "loud" in json.dumps(installed)
-    for said in ("printed by a plugin on import", "written by a hook", "written by build"):
-        assert said in done.stderr

@@ -125,7 +125,7 @@ def test_one_device_takes_batches_too(data_directory: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.accept), 0.5])
 def test_two_workers_train_as_one_process(data_directory: Path, dropout: float) -> None:
     graphs = double(some_graphs(data_directory, "MUTAG"))
 

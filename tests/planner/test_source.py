@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Subset
+from torch.utils.data import Subset, WeightedRandomSampler
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader, NeighborLoader
 
@@ -215,15 +215,27 @@ REFUSED = {
     "nothing": (None, "the graph is a NoneType"),
     "torch loader": (
         TorchLoader(graphs(), batch_size=4, collate_fn=Batch.from_data_list),
-        r"is a DataLoader; give its data set .*loader.dataset, devices, batch_size=4",
+        r"is a DataLoader, which puts graphs together in a way of its own; give its data set .*loader.dataset, devices, batch_size=4",
     ),
     "loader that cannot collate": (
         TorchLoader(graphs(), batch_size=2),
         r"torch_geometric\.loader\.DataLoader does.*loader.dataset, devices, batch_size=2\)",
     ),
-    "loader": (
-        DataLoader(graphs(), batch_size=32, shuffle=True),
-        r"loader.dataset, devices, batch_size=32\)",
+    "loader that leaves graphs out": (
+        DataLoader(graphs(), batch_size=2, drop_last=True),
+        r"a DataLoader with drop_last=True.*loader.dataset, devices, batch_size=2\)",
+    ),
+    "loader that adds batch vectors": (
+        DataLoader(graphs(), batch_size=2, follow_batch=["x"]),
+        r"with follow_batch or exclude_keys.*loader.dataset",
+    ),
+    "loader with a sampler": (
+        DataLoader(graphs(), batch_size=2, sampler=WeightedRandomSampler([1.0] * 4, 4)),
+        r"with a sampler of its own.*loader.dataset",
+    ),
+    "loader with a batch sampler": (
+        DataLoader(graphs(), batch_sampler=[[0, 1], [2]]),
+        r"with a sampler of its own.*batch_size=\.\.\.",
     ),
 }
 
@@ -233,6 +245,23 @@ def test_what_is_no_source_is_refused_by_name(name: str) -> None:
     given, message = REFUSED[name]
     with pytest.raises(TraceError, match=message):
         source_of(given)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("size", [2, 32])
+def test_a_loader_of_whole_graphs_is_its_data_set(size: int, shuffle: bool) -> None:
+    loader = DataLoader(graphs(), batch_size=size, shuffle=shuffle)
+
+    found, expected = source_of(loader), source_of(graphs(), size)
+
+    assert found.use == expected.use
+    for step in range(3):
+        a, b = found.graph(step, 3), expected.graph(step, 3)
+        assert torch.equal(a.x, b.x)
+        assert torch.equal(a.edge_index, b.edge_index)
+    assert source_of(loader, size).use == expected.use
+    with pytest.raises(PlanError, match=rf"takes {size} graphs in a step and 1 are asked for"):
+        source_of(loader, 1)
 
 
 def test_a_loader_that_samples_is_refused() -> None:
