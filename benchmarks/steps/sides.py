@@ -87,7 +87,7 @@ def with_big_blocks_kept() -> None:
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(most_mapped, 0)
-        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(trim_threshold, -1)  # never
         mallopt(top_pad, 64 << 20)
 
 

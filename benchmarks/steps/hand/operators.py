@@ -190,37 +190,46 @@ def _leaky(source: Tensor, target: Tensor, slope: float, s: Structure, part: sli
 class Extremes(Function):
     """Least and largest of the sources' rows at each destination, [targets, C] each; zero without edges.
 
-    Equal ones share the gradient, as in `torch.Tensor.scatter_reduce_`.
+    Equal ones share the gradient, as in `torch.Tensor.scatter_reduce_`. Where the first and the last of a destination's edges
+    that have the extreme come from one source, all of the gradient is this source's; elsewhere edges are counted.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, s: Structure) -> tuple[Tensor, Tensor]:
-        matrix = s.matrix(s.ones(x.dtype))
-        least = torch.sparse.mm(matrix, x, "amin")
-        most = torch.sparse.mm(matrix, x, "amax")
+        found = [_extreme(x, s, reduce) for reduce in ("amin", "amax")]
         ctx.structure = s
-        ctx.save_for_backward(x, least, most)
-        return least, most
+        ctx.save_for_backward(x, *(each for pair in found for each in pair))
+        return found[0][0], found[1][0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, *extremes = ctx.saved_tensors
+        x, least, first, last, most, other_first, other_last = ctx.saved_tensors
         s: Structure = ctx.structure
-        total: Tensor | None = None
-        for extreme, gradient in zip(extremes, gradients, strict=True):
-            hits = x.new_empty(s.edges, x.shape[1])
-            for first in range(0, s.edges, CHUNK):
-                part = slice(first, first + CHUNK)
-                there = extreme.index_select(0, s.target[part])
-                torch.eq(x.index_select(0, s.source[part]), there, out=there)
-                hits[part] = there
-            share = gradient / (s.to_targets(x.dtype) @ hits).clamp_(min=1)
-            for first in range(0, s.edges, CHUNK):
-                part = slice(first, first + CHUNK)
-                hits[part].mul_(share.index_select(0, s.target[part]))
-            back = s.to_sources(x.dtype) @ hits
-            total = back if total is None else total.add_(back)
+        total = torch.zeros_like(x)
+        extremes = ((least, first, last), (most, other_first, other_last))
+        for (extreme, one, another), gradient in zip(extremes, gradients, strict=True):
+            shared = (one != another).any(1)
+            alone = gradient * ((s.degree > 0) & ~shared)[:, None]
+            total.scatter_add_(0, one, alone)
+            edges = shared[s.target].nonzero().flatten()
+            source, target = s.source[edges], s.target[edges]
+            hits = (x[source] == extreme[target]).to(x.dtype)
+            counts = torch.zeros_like(extreme).index_add_(0, target, hits).clamp_(min=1)
+            total.index_add_(0, source, hits.mul_((gradient / counts)[target]))
         return total, None
+
+
+def _extreme(x: Tensor, s: Structure, reduce: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, and the sources, [targets, C], that the first and the last of the edges with this value come from."""
+    out = torch.empty(0)
+    sources = []
+    for matrix, source in ((s.matrix(s.ones(x.dtype)), s.source), s.reversed_matrix(x.dtype)):
+        with torch.enable_grad():
+            # only for an input that is differentiated the places are told
+            wanted = x.detach().requires_grad_()
+            out, place = torch.ops.aten._sparse_mm_reduce_impl(matrix, wanted, reduce)
+        sources.append(source[place.clamp_(max=s.edges - 1)] if s.edges else place.long())
+    return out.detach(), sources[0], sources[1]
 
 
 class LargestOfPerceptron(Function):
@@ -237,7 +246,7 @@ class LargestOfPerceptron(Function):
         for first in range(0, s.edges, CHUNK):
             part = slice(first, first + CHUNK)
             torch.addmm(bias, _hidden(target, source, s, part), weight.t(), out=messages[part])
-        most = torch.sparse.mm(s.to_targets(source.dtype), messages, "amax")
+        most: Tensor = torch.sparse.mm(s.to_targets(source.dtype), messages, "amax")
         ctx.structure = s
         ctx.messages = messages
         ctx.save_for_backward(target, source, weight, most)
@@ -279,7 +288,8 @@ class LargestOfPerceptron(Function):
 def _hidden(target: Tensor, source: Tensor, s: Structure, part: slice) -> Tensor:
     both = source.index_select(0, s.source[part])
     both += target.index_select(0, s.target[part])
-    return both.relu_()
+    hidden: Tensor = torch.relu_(both)
+    return hidden
 
 
 propagate: Any = Propagate.apply

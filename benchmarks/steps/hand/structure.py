@@ -67,6 +67,13 @@ class Structure:
         """[targets, sources]: sums over incoming edges, times ``values`` (in sorted order)."""
         return csr(self._parts[0], self._parts[1], values, (self.targets, self.sources))
 
+    def reversed_matrix(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`matrix` of ones with each destination's edges in reverse order, and the sources of these edges."""
+        each = torch.arange(self.edges)
+        source = self.source[(self.start[:-1] + self.start[1:] - 1)[self.target] - each]
+        shape = (self.targets, self.sources)
+        return csr(self._parts[0], source.int(), self.ones(dtype), shape), source
+
     def transposed(self, values: Tensor) -> Tensor:
         """[sources, targets], of the same ``values``."""
         return csr(
