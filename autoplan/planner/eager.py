@@ -24,7 +24,8 @@ from autoplan.planner.source import Source
 from autoplan.planner.stepping import StepOutcome
 from autoplan.planner.workload import Workload
 from autoplan.program.exclusive import EXCLUSIVE
-from autoplan.program.torch_internals import tree_flatten, tree_unflatten
+from autoplan.program.records import flatten
+from autoplan.program.torch_internals import tree_unflatten
 from autoplan.trace.copies import size_lazy
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.remedies import first_line, remedy
@@ -52,7 +53,7 @@ def eager_step(workload: Workload, graph: AnyGraph, *, seed: int) -> StepOutcome
         )
         traced.module.zero_grad()
         buffers = own_values({name: b.clone() for name, b in traced.module.named_buffers()})
-    flat, spec = tree_flatten(outputs)
+    flat, spec = flatten(outputs)
     detached = tree_unflatten(
         [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat], spec
     )

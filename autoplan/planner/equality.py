@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
+from torch_geometric.data.data import BaseData
 
 from autoplan.execute.lockstep import StepResult
+from autoplan.program.records import flatten
 
 
 def step_error(one: StepResult, many: StepResult) -> tuple[str, float]:
@@ -45,22 +47,41 @@ def mapping_error(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.
     return values_error(list(first.values()), [second[name] for name in first])
 
 
-def values_error(first: object, second: object) -> float:
-    """The largest difference of any two values over max(1, largest magnitude)."""
-    assert isinstance(first, (list, tuple))
-    assert isinstance(second, (list, tuple))
+def values_error(first: Iterable[object], second: Iterable[object]) -> float:
+    """The largest difference of any two values over max(1, largest magnitude); infinite where they are built differently.
+
+    An object that is none of Python's or torch's own containers is compared by its attributes.
+    """
+    return _values_error(list(first), list(second), frozenset())
+
+
+def _values_error(first: object, second: object, within: frozenset[int]) -> float:
+    """As `values_error`; ``within``: identities of the objects whose attributes are being compared."""
+    mine, own = flatten(first)
+    theirs, other = flatten(second)
+    if own != other:
+        return math.inf
     worst = 0.0
-    for one, many in zip(first, second, strict=True):
-        if one is None and many is None:
+    for one, many in zip(mine, theirs, strict=True):
+        if one is many or id(one) in within:
             continue
         if isinstance(one, torch.Tensor) and isinstance(many, torch.Tensor):
             if one.shape != many.shape or one.dtype != many.dtype:
                 return math.inf
             error = _difference(one, many) / max(1.0, _size(one))
+        elif type(one) is type(many) and (content := _content(one)) is not None:
+            error = _values_error(content, _content(many), within | {id(one)})
         else:
             error = 0.0 if one == many else math.inf
         worst = max(worst, math.inf if math.isnan(error) else error)
     return worst
+
+
+def _content(value: object) -> dict[str, object] | None:
+    """What an object holds, by name; None of plain values."""
+    if isinstance(value, BaseData):
+        return dict(value.to_dict())
+    return getattr(value, "__dict__", None)
 
 
 def _difference(first: torch.Tensor, second: torch.Tensor) -> float:

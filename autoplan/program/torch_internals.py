@@ -16,8 +16,10 @@ import torch._functorch.eager_transforms as eager_transforms
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._pytree import TreeSpec as TreeSpec
+from torch.utils._pytree import register_pytree_node as register_pytree_node
 from torch.utils._pytree import tree_flatten as tree_flatten
 from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
 from torch.utils._pytree import tree_unflatten as tree_unflatten
 
 TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep

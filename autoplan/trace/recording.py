@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from autoplan.program.ir import Expression, StateSlot
 from autoplan.program.modes import portable
+from autoplan.program.records import flatten
 from autoplan.program.structure import clone_tensors
 from autoplan.program.torch_internals import (
     BYPASS_MODES,
@@ -25,7 +26,6 @@ from autoplan.program.torch_internals import (
     TorchDispatchMode,
     module_tensors,
     override_checks,
-    tree_flatten,
 )
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.numbers import is_tracked
@@ -111,7 +111,7 @@ def _finish(
         now = module_tensors(owner, slot.kind).get(slot.key)
         if not lenient and (now is None or recorder.values.of_object(now) != slot.name):
             raise RefusalError(f"forward rebinds {slot.path}")
-    flat, out_spec = tree_flatten(result)
+    flat, out_spec = flatten(result)
     allowed = (Tensor, int, float, str, type(None))
     unknown = [item for item in flat if not isinstance(item, allowed)]
     if unknown and not lenient:

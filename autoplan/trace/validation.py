@@ -13,8 +13,8 @@ from autoplan.program.binding import bind
 from autoplan.program.exclusive import EXCLUSIVE
 from autoplan.program.ir import Program
 from autoplan.program.modes import portable
+from autoplan.program.records import flatten
 from autoplan.program.structure import clone_tensors, leaves
-from autoplan.program.torch_internals import tree_leaves
 from autoplan.trace.model_state import ModelState
 from autoplan.trace.places import RefusalError
 
@@ -45,7 +45,7 @@ def validate(
 def _one_pass(
     function: Callable[..., Any], module: torch.nn.Module, inputs: tuple[Any, ...]
 ) -> tuple[list[Tensor], list[Tensor | None], list[Tensor]]:
-    result = tree_leaves(function(*inputs))
+    result = flatten(function(*inputs))[0]
     outputs = [torch.as_tensor(o) for o in result if isinstance(o, (Tensor, float, int))]
     # a reversible layer frees what it returned in its backward
     kept = [output.detach().clone() for output in outputs]
