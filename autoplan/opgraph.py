@@ -95,7 +95,8 @@ class Axis:
             ``blocks`` (rows and heads in one dimension) follow from their parts; ``other`` has a size but no place in a
             partition (R only).
         parts: the axes a derived axis is made of.
-        rows: number of rows, as a polynomial in base axes (for ``select``: the share seen on the samples).
+        rows: number of rows, as a polynomial in base axes (for ``select``: the graph's own share where its mask can be
+            counted, else that seen on the samples).
         width: rows per row of the part (``blocks``).
     """
 
@@ -107,8 +108,8 @@ class Axis:
     width: int = 1
 
     def count(self, base_rows: Mapping[str, float]) -> float:
-        """Rows where the base axes have these; a fit to the samples may fall below zero on a tiny graph, a count does not."""
-        return max(0.0, self.rows.evaluate(base_rows))
+        """Rows where the base axes have these: whole, and none below zero, as a fit to the samples may be."""
+        return max(0.0, float(round(self.rows.evaluate(base_rows))))
 
 
 @dataclass(frozen=True, slots=True)

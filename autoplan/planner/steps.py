@@ -20,6 +20,7 @@ from autoplan.partition.ownership import IntArray
 from autoplan.plan import PlanData
 from autoplan.planner.decisions import rows_check
 from autoplan.planner.measured import ClosedParts, MeasuredGraph
+from autoplan.planner.shares import counted
 from autoplan.planner.source import Source
 from autoplan.planner.spec import held_to_sizes, specified
 from autoplan.planner.values import check_values
@@ -53,7 +54,7 @@ def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Work
     workload = make_workload(model, source.whole, source.request(request))
     program = workload.traced.program
     if not source.streamed or program is None or not workload.general:
-        return check_on_graph(workload, source.typical)
+        return counted(check_on_graph(workload, source.typical), source.typical)
     schema = workload.traced.schema
     check_values(program, schema, schema.tensors(source.whole))
     try:
@@ -61,7 +62,7 @@ def trace_source(model: nn.Module, source: Source, request: StepRequest) -> Work
         check_sizes(workload, source, seed=0, steps=source.order(0).steps_per_epoch)
     except GuardError as error:
         return concrete(workload, f"not valid for every batch: {error}")
-    return check_on_graph(workload, source.typical)
+    return counted(check_on_graph(workload, source.typical), source.typical)
 
 
 def _on_stand_in(
