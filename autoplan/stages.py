@@ -48,9 +48,10 @@ def together(graph: OpGraph) -> tuple[frozenset[int], ...]:
     - Ops that read or write a buffer that is written (running statistics), until its last write.
     - Ops that read the memory layout of a tensor; makers and readers of sparse tensors; ops that read a size that only
       another op's result tells.
-    - All ops, where no strategy may rewrite the program.
+    - All ops, where no strategy may rewrite the program, or where a parameter is written in place: its stage would have to hand
+      it on, and take back its gradient.
     """
-    if graph.single_only is not None:
+    if graph.single_only is not None or written_parameters(graph):
         every = frozenset(op.index for op in graph.ops)
         return (every,) if len(every) > 1 else ()
     group_of: dict[int, set[int]] = {}
@@ -59,6 +60,15 @@ def together(graph: OpGraph) -> tuple[frozenset[int], ...]:
         group_of.update(dict.fromkeys(merged, merged))
     found = {min(group): frozenset(group) for group in group_of.values() if len(group) > 1}
     return tuple(found[first] for first in sorted(found))
+
+
+def written_parameters(graph: OpGraph) -> tuple[str, ...]:
+    """The model's own names of the parameters that the program writes in place (a weight that forward clamps)."""
+    return tuple(
+        tensor.source or tensor.name
+        for tensor in graph.tensors.values()
+        if tensor.origin == "parameter" and f"{tensor.name}.1" in graph.tensors
+    )
 
 
 def _written(graph: OpGraph) -> Iterable[tuple[int, ...]]:

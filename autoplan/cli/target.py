@@ -48,7 +48,7 @@ def load_target(text: str) -> Target:
     except AutoplanError:
         raise
     # the user's own code: whatever it raises is told with its traceback
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(_failure(f"{function}() of {path} failed", error)) from error
     target = _target(built, f"{function}() of {path}")
     if target.loss is not None and not callable(target.loss):
@@ -104,7 +104,7 @@ def _function(path: Path, function: str) -> Callable[[], object]:
     except AutoplanError:
         raise
     # the user's own code, as above
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(_failure(f"{path} cannot be imported", error)) from error
     build = getattr(module, function, None)
     if not callable(build):
@@ -120,7 +120,7 @@ def _function(path: Path, function: str) -> Callable[[], object]:
     return builder
 
 
-def _failure(what: str, error: Exception) -> str:
+def _failure(what: str, error: BaseException) -> str:
     """The user's own error with its traceback, from their file on."""
     own = [
         frame
@@ -129,10 +129,12 @@ def _failure(what: str, error: Exception) -> str:
     ]
     lines = "".join(traceback.format_list(own))
     last = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, SystemExit):
+        last = f"it called sys.exit({error.code!r}); a file that is imported must return"
     return f"{what}:\n{lines}{last}{_advice(error, own)}"
 
 
-def _advice(error: Exception, frames: Sequence[traceback.FrameSummary]) -> str:
+def _advice(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> str:
     """What to do where a conversion of PyG raises an error of torch's: its message alone does not tell."""
     if not any(frame.name in ("to_hetero", "to_hetero_with_bases") for frame in frames):
         return ""

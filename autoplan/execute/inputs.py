@@ -23,13 +23,15 @@ def shard_inputs(
         shard: the rank's rows.
 
     Returns:
-        By (attribute, state), without gradients: the tensor itself in R, else copies of its owned (O) or owned and halo (H) rows. Positions
-        are local in O.
+        By (attribute, state), without gradients: the tensor itself in R, or a copy where a program writes over it, else copies of its
+        owned (O) or owned and halo (H) rows. Positions are local in O.
 
     Raises:
         PlanError: the graph lacks an attribute.
     """
     numbers = LocalNumbers(shard)
+    inputs = tuple(inputs)
+    written = {(each.attribute, each.state) for each in inputs if each.written}
     cut: dict[InputKey, torch.Tensor] = {}
     for wanted in inputs:
         key = (wanted.attribute, wanted.state)
@@ -43,7 +45,7 @@ def shard_inputs(
         # a gradient of the graph's own tensors is nobody's: it must not be left on the user's graph
         tensor = tensor.detach()
         if wanted.state == "R" or wanted.dim is None or wanted.axis is None:
-            cut[key] = tensor
+            cut[key] = tensor.clone() if key in written else tensor
             continue
         with_halo = wanted.state == "H"
         rows = shard.local_rows(wanted.axis) if with_halo else shard.rows(wanted.axis)

@@ -85,7 +85,8 @@ class Variables:
         meta = self.opgraph.tensors[tensor]
         attribute = meta.source or tensor
         axis, dim = self.sharded(tensor)
-        self.inputs.append(RankInput(attribute, state, dim, axis, meta.index))
+        written = f"{tensor}.1" in self.opgraph.tensors
+        self.inputs.append(RankInput(attribute, state, dim, axis, meta.index, written))
         name = self.define(tensor, state)
         self.body.add_first(f"{name} = inputs[{(attribute, state)!r}]", name)
         return name

@@ -35,6 +35,7 @@ class RankInput:
         dim: the dimension that a partition cuts, None where there is none (then the state is R).
         axis: the base or index axis of that dimension.
         index: set where its values are positions along an axis: global in state R, local in O.
+        written: the program writes over it, so that it is given a copy.
     """
 
     attribute: str
@@ -42,6 +43,7 @@ class RankInput:
     dim: int | None
     axis: str | None
     index: IndexInto | None
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from autoplan.search.stage_problem import BALANCE, StageProblem, evaluate_stages
 from autoplan.search.stage_refine import Cuts, least_possible, refine
 from autoplan.search.stage_setting import StagedProgram, stage_problem
 from autoplan.simulate_stages import predict_pipeline, run_pipeline
-from autoplan.stages import strategies_of, unknown_axes
+from autoplan.stages import strategies_of, unknown_axes, written_parameters
 
 MOST_BLOCKS = 128
 """Blocks that the dynamic programme cuts between."""
@@ -152,6 +152,11 @@ class _Search:
         task = self.task
         if task.graph.single_only is not None:
             return f"the program must run on one device: {task.graph.single_only}"
+        if written := written_parameters(task.graph):
+            return (
+                f"forward writes the parameter {written[0].removeprefix('model.')} in place, which one stage would have to hand to others; "
+                "use strategy='data', or write it between steps"
+            )
         if task.graph.generality == "concrete":
             return f"the trace is concrete ({task.graph.reason}), so that only plain PyTorch on one device runs it"
         devices = len(task.cluster.devices)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
@@ -37,6 +38,9 @@ from autoplan.trace.attributes import (
 )
 from autoplan.trace.readings import inferred_spec
 from autoplan.trace.scope import NUM_NODES, AnyGraph, Scope, TypeKey, full_name, key_name, label
+
+_TENSORS = frozenset({"x", "edge_index", "edge_attr", "edge_weight", "y", "pos", "batch"})
+"""Attributes that PyG's layers and losses read as tensors."""
 
 
 def check_graph(graph: object) -> None:
@@ -70,6 +74,7 @@ def tensors_by_part(
             if full in named or full in constants:
                 raise TraceError(f"two attributes of the graph are called {full!r}; rename a type")
             if not isinstance(value, Tensor):
+                _check_constant(label(key, name), name, value)
                 constants[full] = value
                 continue
             tensor = plain_tensor(value)
@@ -80,6 +85,15 @@ def tensors_by_part(
             matrices.setdefault(key, {})[name] = tensor
             own[name], own[f"{name}{VALUES}"] = pairs_of(tensor)
     return tensors_of, named, tuple(sorted(constants.items())), matrices
+
+
+def _check_constant(where: str, name: str, value: object) -> None:
+    """Raise TraceError where what PyG's layers read as a tensor is an array or a list."""
+    if name in _TENSORS and isinstance(value, np.ndarray | list | tuple):
+        made = "from_numpy" if isinstance(value, np.ndarray) else "tensor"
+        raise TraceError(
+            f"{where} is a {type(value).__name__}, not a tensor; set {where} = torch.{made}({where})"
+        )
 
 
 def plain_tensor(tensor: Tensor) -> Tensor:

@@ -49,8 +49,12 @@ def flow_of(step: OpStep, sample: Sample, wanting: frozenset[str]) -> Flow:
         wanting: the values that require a gradient.
     """
     outputs = [name for name in step.outs if name.startswith("v")]
-    if not step.grad or not wanting.intersection(step.reads):
+    if not wanting.intersection(step.reads):
         return Flow((False,) * len(outputs))
+    if not step.grad:
+        # what is written unseen (a weight clamped under no_grad) is the same leaf, and is trained as before
+        kept = wanting.intersection(written(step), outputs)
+        return Flow(tuple(name in kept for name in outputs), kept)
     try:
         return _asked(step, sample, wanting, outputs)
     except (RuntimeError, ValueError, IndexError, NameError, TypeError, NotImplementedError):

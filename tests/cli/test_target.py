@@ -66,6 +66,8 @@ def test_a_file_called_like_a_module_does_not_take_its_place(tmp_path: Path) -> 
         ("X = 1\n", "it has no functions"),
         ("import no_such_module_here\n", "cannot be imported:(.|\n)*ModuleNotFoundError"),
         ("def build(:\n", "cannot be imported:(.|\n)*SyntaxError"),
+        ("def build():\n    raise SystemExit(0)\n", r"failed:(.|\n)*it called sys\.exit\(0\)"),
+        ("import sys\nsys.exit(3)\n", r"cannot be imported:(.|\n)*it called sys\.exit\(3\)"),
         ("def build():\n    return 1 / 0\n", "failed:(.|\n)*given.py(.|\n)*ZeroDivisionError"),
     ],
 )

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
@@ -279,3 +281,18 @@ def test_graph_is_left_alone():
     GraphSchema.of(graph)
     assert list(graph.keys()) == keys
     assert dict(vars(graph._store)) == state
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("x", np.ones((4, 2), dtype="float32"), "torch.from_numpy(graph.x)"),
+        ("edge_index", [[0, 1], [1, 2]], "torch.tensor(graph.edge_index)"),
+    ],
+)
+def test_an_array_in_a_tensors_place_is_named(name, value, remedy):
+    graph = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), label=[1, 2])
+    GraphSchema.of(graph)
+    graph[name] = value
+    with pytest.raises(TraceError, match=rf"graph\.{name} is a .*{re.escape(remedy)}"):
+        GraphSchema.of(graph)
