@@ -23,6 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from autoplan.errors import ExecutionError
 from autoplan.execute import signs
+from autoplan.trace.copies import python_generators_kept
 
 _START_FILE = "start.py"
 _OUTPUT_FILE = "output-"
@@ -79,6 +80,8 @@ def launch(directory: Path, workers: int) -> None:
         with (
             _signals_put_back(),
             _launcher_logs_hidden(),
+            # the launcher waits for random times
+            python_generators_kept(),
             signs.ending_the_stopped(directory, signs.STOPPED_SECONDS) as stopped,
         ):
             elastic_launch(config, sys.executable)(str(start))
