@@ -27,7 +27,7 @@ def announce(directory: str, rank: int) -> None:
 
     The signal still ends the process at once, whatever its threads are doing; must be called by the main thread.
     """
-    Path(directory, f"{_PROCESS_FILE}{rank}").write_text(str(os.getpid()), encoding="utf-8")
+    write_whole(Path(directory, f"{_PROCESS_FILE}{rank}"), str(os.getpid()))
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     # Python writes the number there before any thread gets to run Python
@@ -61,14 +61,18 @@ def how_ended(directory: Path, rank: int) -> Ended | None:
     return Ended(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file that others may read at any time: it is there with all of its text, or not yet."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
 def processes(directory: Path) -> dict[int, int]:
     """The process ids by rank, of workers that have begun."""
     found = {}
     for path in directory.glob(f"{_PROCESS_FILE}*"):
-        text = path.read_text(encoding="utf-8")
-        # empty while it is being written
-        if text:
-            found[int(path.name.removeprefix(_PROCESS_FILE))] = int(text)
+        found[int(path.name.removeprefix(_PROCESS_FILE))] = int(path.read_text(encoding="utf-8"))
     return found
 
 
@@ -123,5 +127,5 @@ def _end_on_signal(reading: int, record: Path) -> None:
                 ended = Ended(number, time.time_ns())
                 # the directory may be gone
                 with contextlib.suppress(OSError):
-                    record.write_text(json.dumps(asdict(ended)), encoding="utf-8")
+                    write_whole(record, json.dumps(asdict(ended)))
                 os._exit(128 + number)

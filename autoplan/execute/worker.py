@@ -24,6 +24,7 @@ from autoplan.execute.pipeline_trainer import summing, train_stage_rank
 from autoplan.execute.point_to_point import ProcessPeers
 from autoplan.execute.processes import ProcessCommunicator
 from autoplan.execute.progress import FileReporter, SilentReporter
+from autoplan.execute.signs import write_whole
 from autoplan.execute.steps import read_sources
 
 _WATCH_SECONDS = 1.0
@@ -44,7 +45,8 @@ class FailureRecord(ErrorHandler):
             "time_ns": str(now),
         }
         message = {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}
-        Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
+        # the launcher may read it at any time, and this process may be ended while it writes
+        write_whole(Path(path), json.dumps({"message": message}))
 
 
 def main(directory: str, *, parent: int | None = None) -> None:
